@@ -102,7 +102,10 @@ def help_of(*words: str) -> str:
 
 def commands() -> str:
     """Return a page with the help of every command."""
-    parts = ["# Commands", "The output of `replaybench COMMAND --help`. [What each is for](../how-to/run-a-study.md)"]
+    parts = [
+        "# Commands",
+        "This is the output of `replaybench COMMAND --help`. See [what each command does](../how-to/run-a-study.md).",
+    ]
     parts += [f"```text\n{help_of()}\n```"]
     for name in COMMANDS:
         parts += [f"## {name}", f"```text\n{help_of(name)}\n```"]
@@ -124,8 +127,11 @@ def settings_table(config: Any) -> str:
 
 def settings() -> str:
     """Return a page with every key of study files and of each learner's table, with defaults."""
-    parts = ["# Settings and defaults", "[What the keys mean](study-files.md)", "## Study", settings_table(Study)]
-    parts += ["## Learners", "Keys of `[learner.NAME]`; tables within are written `[learner.NAME.exploration]`."]
+    parts = ["# Settings and defaults", "See [what the keys mean](study-files.md).", "## Study", settings_table(Study)]
+    parts += [
+        "## Learners",
+        "These are keys of `[learner.NAME]`; nested tables are written `[learner.NAME.exploration]`.",
+    ]
     for name in LEARNERS.own:
         _, config = load_learner(name)
         parts += [f"### {name}", inspect.cleandoc(config.__doc__ or ""), settings_table(config)]
@@ -145,19 +151,23 @@ def plant_page(name: str) -> str:
     parts += ["## Actions", "| action | unit | lowest | highest |\n| --- | --- | --- | --- |"]
     parts[-1] += "".join(f"\n| {action} | {unit or '–'} | {a:g} | {b:g} |" for action, unit, a, b in rows)
     states = zip(plant.state_names, plant.state_units, plant.state_center, plant.state_scale, strict=True)
-    parts += ["## Observations", "Learners observe (state − centre) / scale.", "| state | unit | centre | scale |"]
+    parts += [
+        "## Observations",
+        "Learners observe the normalised states (state − centre) / scale.",
+        "| state | unit | centre | scale |",
+    ]
     parts[-1] += "\n| --- | --- | --- | --- |"
     parts[-1] += "".join(f"\n| {state} | {unit or '–'} | {c:g} | {s:g} |" for state, unit, c, s in states)
     if dataclasses.fields(plant):
-        parts += ["## Parameters", f"Keys of `[plant.{name}]`.", settings_table(type(plant))]
-    return "\n\n".join([*parts, "[All plants](../plants.md)"]) + "\n"
+        parts += ["## Parameters", f"These are the keys of `[plant.{name}]`.", settings_table(type(plant))]
+    return "\n\n".join([*parts, "See [all plants](../plants.md)."]) + "\n"
 
 
 def interface() -> str:
     """Return the page of the interface for Python programs, from docstrings."""
     parts = [
         "# Python interface",
-        "The public interface. [In short](python.md), [how to use it](../tutorials/from-python.md)",
+        "This is the public interface. See [all names](python.md) and [how to use them](../tutorials/from-python.md).",
     ]
     for name in replaybench.__all__:
         place = replaybench._PLACES[name].replace(":", ".")
@@ -167,7 +177,7 @@ def interface() -> str:
 
 def examples() -> str:
     """Return a page with the examples and studies of the package."""
-    parts = ["# Examples", "`replaybench examples` copies these into a folder."]
+    parts = ["# Examples", "`replaybench examples` copies these files into a folder."]
     for path in (*sorted(EXAMPLES.glob("*.py")), *sorted(EXAMPLES.glob("*.toml")), *sorted(STUDIES.glob("*.toml"))):
         parts += [f"## {path.name}", f"```{path.suffix[1:]}\n{path.read_text(encoding='utf-8').strip()}\n```"]
     return "\n\n".join(parts) + "\n"
@@ -175,7 +185,10 @@ def examples() -> str:
 
 def gallery() -> str:
     """Return a page with every plant that has a film."""
-    parts = ["# Gallery", "Every plant under random actions, as `replaybench show PLANT --output FILE.gif` draws it."]
+    parts = [
+        "# Gallery",
+        "Each film shows a plant under random actions. `replaybench show PLANT --output FILE.gif` makes such a film.",
+    ]
     films = ROOT / "docs" / "images" / "plants"
     for name in PLANTS.own:
         film = films / f"{name}.gif"
@@ -183,7 +196,7 @@ def gallery() -> str:
             shutil.copyfile(film, PAGES / "assets" / film.name)
             described = inspect.cleandoc(plant_class(name).__doc__ or "").split("\n\n")[0]
             parts += [f"## {name}", f"![{name} under random actions](../assets/{film.name})", described]
-            parts += [f"[Observations, actions, parameters](plants/{name}.md)"] if is_installed(name) else []
+            parts += [f"See its [observations and parameters](plants/{name}.md)."] if is_installed(name) else []
     return "\n\n".join(parts) + "\n"
 
 

@@ -1,7 +1,7 @@
-"""replaybench: which experiences should a learning controller keep, and which should it replay?
+"""The public Python interface of replaybench, a testbed for experience replay in control.
 
-The interface for Python programs. Names are imported on first use, so `import replaybench` is fast. Everything else
-may move between versions.
+Each name is imported on first use, so `import replaybench` is fast. Names that this module does not list may change
+between versions.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Command line: `python -m replaybench` and `replaybench`."""
+"""Entry point of the commands `python -m replaybench` and `replaybench`."""
 
 import sys
 
 
 def main() -> None:
-    """Run the command line; Ctrl-C during imports ends it like a later one."""
+    """Run the command line, and exit with status 130 after Ctrl-C, also while modules are imported."""
     try:
         from replaybench.cli.main import main as run
 

@@ -1,4 +1,4 @@
-"""Functions of the Python interface that combine several packages, and the type of their results."""
+"""Public functions that run studies, solve plants and write reports, and the class of their results."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class Picture(NamedTuple):
-    """A figure that notebooks show; `figure` is the `matplotlib.figure.Figure`."""
+    """A Matplotlib figure that notebooks display."""
 
     figure: Figure
 
@@ -51,23 +51,25 @@ class Picture(NamedTuple):
 
 
 class Result(Generic[T]):
-    """A result that prints as text, is shown as tables in notebooks, and has the attributes and items of `data`.
+    """A wrapper that prints a result as text and shows the result as tables in notebooks.
+
+    Attributes and items of `data` can be read from the wrapper: `result["mu_final"]` is `result.data["mu_final"]`.
 
     Attributes:
-        data: the wrapped object, for functions that need its type, such as `xarray.concat`.
+        data: The wrapped object. Use it for functions that need its type, such as `xarray.concat`.
     """
 
     def __init__(self, data: T, show: Callable[[Console], object], draw: Callable[..., Figure] | None = None) -> None:
         self.data, self._show, self._draw = data, show, draw
 
     def plot(self, **chosen: Any) -> Picture:
-        """Draw learning curves, the solution of a plant, or an offline replay.
+        """Draw learning curves, the solution of a plant, or the rewards of an offline replay.
 
         Args:
-            chosen: `plant="Magman"` if results hold several plants.
+            **chosen: The plant to draw, as `plant="Magman"`. Required if the results of a study hold several plants.
 
         Raises:
-            UserError: this result has no picture, or the plant is missing.
+            UserError: The result has no figure, or the results do not hold this plant.
         """
         if self._draw is None:
             raise UserError("there is no picture of this result")
@@ -100,20 +102,23 @@ def sweep(
     study: Study | Path | str, output: Path | str | None = None, *, workers: int | None = None,
     cluster: str | None = None, progress: bool | None = None,
 ) -> Result[xr.Dataset]:  # fmt: skip
-    """Run a study into a folder, or continue there; return its results as `open_results` does.
+    """Run a study, or continue an interrupted run, and return its results.
 
-    A script must call this under `if __name__ == "__main__":`, because worker processes import the script.
+    A script must call this function under `if __name__ == "__main__":`, because worker processes import the script.
 
     Args:
-        study: study, study file, or name of a study in the package.
-        output: run folder; runs/<name of the study> if not given.
-        workers: local worker processes, one per core if not given.
-        cluster: address of a Dask scheduler to use instead.
-        progress: whether to print progress; in notebooks only if not given.
+        study: A study, the path of a study file, or the name of a study in the package.
+        output: Folder for the results; `runs/<name of the study>` by default.
+        workers: Number of local worker processes; one per core by default.
+        cluster: Address of a Dask scheduler, whose workers are used instead of local ones.
+        progress: Whether to print progress. By default, progress is printed in notebooks only.
+
+    Returns:
+        The results as an `xarray.Dataset`, wrapped in a `Result`.
 
     Raises:
-        UserError: the study cannot run here, needs more memory or disk than is free, or its folder is in use.
-        KeyboardInterrupt: Ctrl-C, after checkpoints were written; the same call continues the run.
+        UserError: The study cannot run here, needs more memory or disk than is free, or its folder is in use.
+        KeyboardInterrupt: Ctrl-C was pressed. Checkpoints were written, and the same call continues the run.
 
     Example:
         >>> results = replaybench.sweep("demo", workers=4)
@@ -130,13 +135,13 @@ def sweep(
 
 
 def open_results(path: Path | str) -> Result[xr.Dataset]:
-    """Return the results of a run folder or results file, with their checksum verified.
+    """Read the results of a study from its run folder or results file, and verify their checksum.
 
     Returns:
-        `data` is an `xarray.Dataset`.
+        The results as an `xarray.Dataset`, wrapped in a `Result`.
 
     Raises:
-        UserError: there are none, or the file is damaged.
+        UserError: There are no results, or the file is damaged.
 
     Example:
         >>> replaybench.open_results("runs/mine")["mu_final"].mean("seed")
@@ -155,18 +160,20 @@ def _results(data: xr.Dataset) -> Result[xr.Dataset]:
 
 
 def solve(plant: OdePlant | str, frequency: float | None = None, **options: Any) -> Result[fuzzy_q_iteration.Solution]:
-    """Solve a plant by fuzzy Q-iteration, or read its solution from the cache.
+    """Solve a plant by fuzzy Q-iteration (Buşoniu et al., 2010), or read its solution from the cache.
 
     Args:
-        plant: plant, or its name.
-        frequency: control rate in Hz; the plant's own if not given.
-        options: `grid`, `discount`, `variant`, `tolerance` and `store` of `replaybench.baselines.fuzzy_q_iteration`.
+        plant: The plant, or its name.
+        frequency: Control rate in Hz; the plant's own rate by default.
+        **options: `grid`, `discount`, `variant`, `tolerance` and `store`, as keyword arguments of
+            `replaybench.baselines.fuzzy_q_iteration.solve`.
 
     Returns:
-        Values and policy: `greedy(observation)`, `value(observation)`.
+        The solution, wrapped in a `Result`. Its method `greedy(observation)` returns the greedy action, and
+        `value(observation)` returns the value.
 
     Raises:
-        UserError: the plant has no equations or no grid, or a setting is out of its range.
+        UserError: The plant has no equations or no grid, or a setting is out of its range.
 
     Example:
         >>> replaybench.solve("PendulumDCSC", 50.0).plot()
@@ -183,21 +190,28 @@ def replay_offline(
     settings: Mapping[str, Any] | None = None, discount: float | None = None, evaluation_noise: float | None = None,
     progress: bool | None = None,
 ) -> Result[OfflineScores]:  # fmt: skip
-    """Train new learners offline from a stored buffer, then evaluate them on the buffer's plant.
+    """Train learners offline from a stored replay buffer, then evaluate them on the buffer's plant.
 
     Args:
-        buffer: buffer file; or run folder, in which `cell` chooses learner, strategy, noise, frequency and seed.
-        output: new folder for policy, scores and figure; runs/replay-… if not given.
-        settings: changed settings of the learner, as in a study's table.
-        progress: whether to print progress; in notebooks only if not given.
-
-    The other arguments are the options of the command `replaybench replay`.
+        buffer: A buffer file, or the folder of a study's run. In a folder, `cell` selects the buffer.
+        strategy: Retention and sampling of the new buffer.
+        output: New folder for the policy, the scores and a figure; `runs/replay-…` by default.
+        cell: In a folder, the `learner`, `strategy`, `noise`, `frequency` or `seed` of the buffer.
+        plant: The plant on which to evaluate. Required if it is defined in a Python file (`plant.py:MyPlant`).
+        updates: Number of updates of each learner.
+        capacity: Capacity of the new buffer in experiences; by default, it holds all stored experiences.
+        seeds: Number of learners. By default, one for each recorded learner, and at least 8.
+        settings: Settings of the learner that differ from their defaults.
+        discount: Discount γ of a control step; by default the discount in the run that filled the buffer.
+        evaluation_noise: Standard deviation of the noise in evaluations, in normalised units; by default that in the
+            run.
+        progress: Whether to print progress. By default, progress is printed in notebooks only.
 
     Returns:
-        The scores of the learners, the recording and the reference controllers.
+        The scores of the learners, of the recorded episodes and of reference controllers, wrapped in a `Result`.
 
     Raises:
-        UserError: the buffer or a setting is invalid, or `output` already holds a replay.
+        UserError: The buffer or a setting is invalid, or `output` already holds an offline replay.
 
     Example:
         >>> replaybench.replay_offline("runs/mine", "FULL[PER]", cell={"strategy": "FIFO[Uniform]"}, updates=2000)
@@ -219,19 +233,23 @@ def advise(
     frequency: float | None = None, memory: int = 0, workers: int | None = None, progress: bool | None = None,
     **options: Any,
 ) -> Result[list[Advice]]:  # fmt: skip
-    """Advise on retention and sampling, for each condition of a run or for one plant.
+    """Recommend a retention and a sampling strategy for a replay buffer.
 
     Args:
-        subject: run folder, buffer file, or name of a plant, with which some strategies are run.
-        output: folder of the runs; runs/advice-PLANT if not given.
-        noise, frequency: noise and control rate of the runs; they select conditions of a run folder.
-        memory: largest number of experiences that may be kept; no limit if 0.
-        workers: local worker processes, one per core if not given.
-        progress: whether to print progress; in notebooks only if not given.
-        options: for a plant, `minutes`, `learner`, `seeds`, `episodes`, `probes`, `root_seed` and `settings`.
+        subject: The folder of a study's run, a buffer file, or the name of a plant. A plant is tested in new runs.
+        output: Folder of the new runs; `runs/advice-PLANT` by default.
+        noise: Standard deviation of sensor and actuator noise in new runs or in results to use, in normalised units.
+        frequency: Control rate in new runs or in results to use, in Hz.
+        memory: Largest number of experiences that a buffer may hold; 0 for no limit.
+        workers: Number of local worker processes; one per core by default.
+        progress: Whether to print progress. By default, progress is printed in notebooks only.
+        **options: Settings of new runs: `minutes`, `learner`, `seeds`, `episodes`, `probes`, `root_seed`, `settings`.
+
+    Returns:
+        A list with one recommendation for each plant, noise and rate, wrapped in a `Result`.
 
     Raises:
-        UserError: there is no such plant or file, or the run lacks FULL[Uniform].
+        UserError: There is no such plant or file, or the folder has no results of the strategy `FULL[Uniform]`.
 
     Example:
         >>> replaybench.advise("runs/mine")[0].chosen
@@ -246,14 +264,17 @@ def advise(
 
 
 def report(run: Path | str, output: Path | str | None = None) -> Result[Path]:
-    """Write the results of a sweep or of an offline replay as one HTML page; return its path.
+    """Write the results of a study or of an offline replay as one HTML page.
 
     Args:
-        run: run folder, results file, or folder of an offline replay.
-        output: new file; report.html in the run folder if not given.
+        run: The folder of a study's run, a results file, or the folder of an offline replay.
+        output: Path of the new file; `report.html` in the folder `run` by default.
+
+    Returns:
+        The path of the HTML file, wrapped in a `Result`.
 
     Raises:
-        UserError: there are no results, `output` exists, or a library for reports is not installed.
+        UserError: There are no results, `output` exists, or a library for reports is not installed.
 
     Example:
         >>> replaybench.report("runs/mine")
@@ -266,7 +287,7 @@ def report(run: Path | str, output: Path | str | None = None) -> Result[Path]:
 
 
 def _console(progress: bool | None) -> Console:
-    """Return a console for progress: quiet unless `progress` or in a notebook, where a bar needs ipywidgets."""
+    """Return a console for progress, which is quiet if `progress` is False, or if it is None outside notebooks."""
     console = Console(emoji=False)
     if not (console.is_jupyter if progress is None else progress):
         return Console(quiet=True)

@@ -99,10 +99,10 @@ def kills() -> Iterator[Timing]:
                 break
             sweep(MIXED, folder)
             ends, wrong = ends + 1, wrong + differences(whole, folder)
-    more = {"runs brought to their end": ends, "at a checkpoint": midway}
-    yield Timing("kills of a sweep and its workers", done, "kills", least=KILLS, more=more)
+    more = {"completed sweeps": ends, "with a checkpoint on disk": midway}
+    yield Timing("kills of a sweep with its workers", done, "kills", least=KILLS, more=more)
     yield Timing("files and variables that differ after kills", wrong, "", most=0)
-    yield Timing("resumed sweeps that refused to go on", stranded, "", most=0)
+    yield Timing("resumed sweeps that stopped with an error", stranded, "", most=0)
 
 
 def disk() -> Iterator[Timing]:
@@ -124,9 +124,14 @@ def disk() -> Iterator[Timing]:
             print(f"{limit} B: {done.returncode} {done.stderr.strip()[-300:]}", file=sys.stderr, flush=True)
             sweep(MIXED, folder)
             wrong += differences(whole, folder)
-    yield Timing("disks filled, at sizes of a file from 512 B to 32 KiB", tried, "disks", more={"refusals": refused})
-    yield Timing("refusals that were not one line and exit status 2", loud, "", most=0)
-    yield Timing("files and variables that differ once there was room", wrong, "", most=0)
+    yield Timing(
+        "full disks, with space for files of 512 B to 32 KiB",
+        tried,
+        "disks",
+        more={"sweeps that stopped with an error": refused},
+    )
+    yield Timing("errors that were not one line with exit status 2", loud, "", most=0)
+    yield Timing("files and variables that differ after space was freed", wrong, "", most=0)
 
 
 class Cluster(NamedTuple):
@@ -204,8 +209,10 @@ def cluster() -> Iterator[Timing]:
             sweep(MIXED, folder, "--cluster", address)
         wrong = differences(whole, folder)
     print(told, file=sys.stderr)
-    yield Timing("cells kept when the scheduler was lost", kept, "cells", least=2, more={"exit status": lost})
-    yield Timing("files and variables that differ after a cluster's losses", wrong, "", most=0)
+    yield Timing(
+        "complete cells when the scheduler of a cluster was killed", kept, "cells", least=2, more={"exit status": lost}
+    )
+    yield Timing("files and variables that differ after kills in a cluster", wrong, "", most=0)
 
 
 def forged() -> Iterator[Timing]:
@@ -214,8 +221,8 @@ def forged() -> Iterator[Timing]:
         found = read_forged(whole, room, FORGED)
     more = {"read": found["read"], "refused": found["refused"]}
     yield Timing("damaged and forged files", found["loud"] + sum(more.values()), "files", least=FORGED, more=more)
-    yield Timing("forged files that ended a process or gave a traceback", found["loud"], "", most=0)
-    yield Timing("forged files that ran Python files which they named", found["ran"], "", most=0)
+    yield Timing("forged files that ended a process or caused a traceback", found["loud"], "", most=0)
+    yield Timing("forged files that caused a Python file to run", found["ran"], "", most=0)
 
 
 if __name__ == "__main__":

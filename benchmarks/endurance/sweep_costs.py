@@ -89,9 +89,9 @@ def coordination() -> Iterator[Timing]:
     """Compare tiny cells of a local sweep with the same cells in as many processes that nobody coordinates."""
     before, sweeping, after = uncoordinated(WORKERS), pace(), uncoordinated(WORKERS)
     plain, single = (before + after) / 2, uncoordinated(1)
-    milliseconds = {"in a sweep": sweeping, "uncoordinated": plain, "beside an idle core": single}
-    more = {f"ms of a cell {where}": 1e3 * seconds for where, seconds in milliseconds.items()}
-    said = f"coordination, {WORKERS} local workers"
+    milliseconds = {"in a sweep": sweeping, "in independent processes": plain, "in one process": single}
+    more = {f"ms per cell {where}": 1e3 * seconds for where, seconds in milliseconds.items()}
+    said = f"additional time per cell in a sweep, {WORKERS} local workers"
     yield Timing(said, 100 * (sweeping / plain - 1), "%", most=5, more={**more, "cells": CELLS})
 
 
@@ -118,8 +118,8 @@ def plans() -> Iterator[Timing]:
             subprocess.run([sys.executable, "-m", "replaybench", *words], check=True, capture_output=True)
             ran = json.loads(Path(room, "run/provenance.json").read_text(encoding="utf-8"))["cells"].values()
         took = sum(cell["seconds"] for cell in ran) / WORKERS
-        more = {"s planned": planned, "s taken": took}
-        yield Timing(f"error of a plan, {learner}", 100 * abs(planned / took - 1), "%", most=30, more=more)
+        more = {"s planned": planned, "s measured": took}
+        yield Timing(f"error of the planned time, {learner}", 100 * abs(planned / took - 1), "%", most=30, more=more)
 
 
 def index() -> Iterator[Timing]:
@@ -146,7 +146,7 @@ def index() -> Iterator[Timing]:
         seconds = time.perf_counter() - began
         if not opened["cell"].identical(data["cell"]):
             raise RuntimeError("what was read is not what was written")
-    yield Timing("results of many cells opened", seconds, "s", most=1, at={"cells": len(cells)})
+    yield Timing("open the results of a study", seconds, "s", most=1, at={"cells": len(cells)})
 
 
 def growth() -> Iterator[Timing]:
@@ -169,8 +169,8 @@ def growth() -> Iterator[Timing]:
             process.terminate()
             process.wait(LIMIT_SECONDS)
     grown = [_later(looks) for looks in held.values() if len(looks) > 90]
-    more = {"processes": len(grown), "cells": cells, "largest held [MB]": max(map(max, held.values())) / 1e6}
-    what = f"memory gained between the middle and the last third of {MINUTES:g} minutes, by any process"
+    more = {"processes": len(grown), "cells": cells, "largest memory [MB]": max(map(max, held.values())) / 1e6}
+    what = f"memory growth of any process, from the middle to the last third of {MINUTES:g} minutes"
     yield Timing(what, max(grown) / 1e6, "MB", most=10, more=more)
 
 
@@ -203,10 +203,8 @@ def recording() -> Iterator[Timing]:
         write_results(Path(name) / "results.nc", assemble(cells, {}, folders))
         scored = time.perf_counter() - ended
     whole, learning = ended - began + scored, sum(rounds) - sum(looks)
-    more = {"s in all": whole, "s for snapshots": sum(looks), "s for scores and results": scored}
-    yield Timing(
-        "time that recording, checkpoints and statistics take", 100 * (1 - learning / whole), "%", most=5, more=more
-    )
+    more = {"s in total": whole, "s for snapshots": sum(looks), "s for scores and results": scored}
+    yield Timing("time for recording, checkpoints and statistics", 100 * (1 - learning / whole), "%", most=5, more=more)
 
 
 @contextlib.contextmanager

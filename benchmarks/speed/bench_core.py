@@ -197,7 +197,7 @@ def ranks() -> list[Timing]:
     amount = rounds * members * BATCH
     mine, peer = interleaved(lambda: timed(ours, amount), lambda: timed(theirs, amount))
     where = {"members": members, "capacity": capacity, "batch": BATCH}
-    what, rival = "rank PER, sample and update", "cpprb, proportional PER"
+    what, rival = "rank-based PER, sampling and priority update", "cpprb, proportional PER"
     return [compared(what, mine, peer, "/s", rival, least_ratio=1, at=where)]
 
 
@@ -274,7 +274,7 @@ def memory() -> list[Timing]:
         plain = used["FULL[Uniform]", actions]
         rows.append(Timing(f"memory FULL[Uniform], 50 × 6·10⁵, {plant}", plain, "GB", most=limit))
         more = used["FULL[PER]", actions] - plain
-        rows.append(Timing(f"FULL[PER] on top of that, {plant}", more, "GB", most=0.75))
+        rows.append(Timing(f"additional memory of FULL[PER], {plant}", more, "GB", most=0.75))
     return rows
 
 

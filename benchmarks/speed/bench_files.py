@@ -146,23 +146,23 @@ def files_in(folder: Path) -> Iterator[Timing]:
     plain, best = statistics.median(sides[0]), min(sides[0])
     record, packed = folder / "record.h5", folder / "packed.h5"
     size, where = record.stat().st_size, {"members": MEMBERS, "GB": record.stat().st_size / 1e9}
-    for what, found in zip(("a buffer written", "one large array written"), sides[1:], strict=True):
+    for what, found in zip(("write a buffer", "write one large array"), sides[1:], strict=True):
         middle = statistics.median(found)
         bests = {"best": min(found), "best of the plain file": best}
         rival = "a plain file with fsync"
         yield Timing(what, middle, "s", plain, rival, plain / middle, least_ratio=0.5, at=where, more=bests)
-    yield Timing("memory beside the buffer", measure_memory(record, "none"), "MB", most=64, at=where)
+    yield Timing("additional memory while writing", measure_memory(record, "none"), "MB", most=64, at=where)
     everything = statistics.median(timed(lambda: read_record(record)) for _ in range(3))
-    yield Timing("all read and verified", everything, "s", at=where)
+    yield Timing("read and verify the buffer", everything, "s", at=where)
     one = statistics.median(timed(lambda: read_member(record, 17)) for _ in range(REPETITIONS))
     share = {"share of the bytes": read_member(record, 17) / size}
-    yield Timing("one member read and verified", one, "s", at=where, more=share)
+    yield Timing("read and verify one member", one, "s", at=where, more=share)
     seconds = timed(lambda: write_record(packed, "buffer", {}, arrays, "gzip"))
     share = {"of the size": packed.stat().st_size / size}
-    yield Timing("packed, written", seconds, "s", at=where, more=share)
-    yield Timing("packed, memory beside the buffer", measure_memory(packed, "gzip"), "MB", at=where)
-    yield Timing("packed, all read", timed(lambda: read_record(packed)), "s", at=where)
-    yield Timing("packed, one member read", timed(lambda: read_member(packed, 17)), "s", at=where)
+    yield Timing("compressed buffer: write", seconds, "s", at=where, more=share)
+    yield Timing("compressed buffer: additional memory", measure_memory(packed, "gzip"), "MB", at=where)
+    yield Timing("compressed buffer: read all members", timed(lambda: read_record(packed)), "s", at=where)
+    yield Timing("compressed buffer: read one member", timed(lambda: read_member(packed, 17)), "s", at=where)
 
 
 if __name__ == "__main__":

@@ -39,14 +39,16 @@ def wake() -> Iterator[Timing]:
     for members, repetitions, bar in ((4096, 100, 3e5), (64, 3000, 1.5e5), (1, 3000, None)):
         found = rates(PopulationEnv("Drafting", members), repetitions)
         where, best = {"members": members}, {"best": max(found)}
-        yield Timing("Drafting in the wake", statistics.median(found), "actions/s", least=bar, at=where, more=best)
+        yield Timing(
+            "Drafting with the wake model", statistics.median(found), "actions/s", least=bar, at=where, more=best
+        )
     table = wake_table().copy()
     seconds = []
     for _ in range(5):
         began = time.process_time()
         fill_table(table)
         seconds.append(time.process_time() - began)
-    yield Timing("table of the wake", statistics.median(seconds), "s", most=1, more={"best": min(seconds)})
+    yield Timing("computation of the wake table", statistics.median(seconds), "s", most=1, more={"best": min(seconds)})
 
 
 def navier_stokes() -> Iterator[Timing]:
@@ -55,7 +57,9 @@ def navier_stokes() -> Iterator[Timing]:
         env = PopulationEnv(Drafting(fidelity="navier-stokes", cells=cells), 1, frequency=4.0)
         found = [4.0 / rate for rate in rates(env, 20)]
         where, best = {"cells per D": cells}, {"best": min(found)}
-        yield Timing("Drafting, Navier–Stokes", statistics.median(found), "s per action", most=bar, at=where, more=best)
+        yield Timing(
+            "Drafting with the flow solver", statistics.median(found), "s per action", most=bar, at=where, more=best
+        )
 
 
 SECTIONS = {"wake": wake, "navier-stokes": navier_stokes}

@@ -166,7 +166,7 @@ def beside(learner: Learner, hidden: tuple[int, ...], batch: int, members: int, 
     ours, rate = interleaved(lambda: timed(work, count * members), side)
     where = {"units": hidden[0], "batch": batch, "members": members}
     facts = {"% of peak": 100 * operations * ours / core_peak(), "peak [GFLOP/s]": core_peak() / 1e9}
-    rival, asked = PEER if learner.peer else "our SAC", target or None
+    rival, asked = PEER if learner.peer else "SAC of replaybench", target or None
     return [compared(f"{learner.name} updates", ours, rate, "/s", rival, least_ratio=asked, at=where, more=facts)]
 
 

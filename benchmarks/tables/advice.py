@@ -11,12 +11,13 @@ def texts() -> dict[str, str]:
     told = facts("advice.json")
     near = sum(row["near"] for row in told["rows"])
     caption = (
-        f"{told['seeds']} seeds × {told['episodes']} episodes, "
-        f"advice and test on different seeds. Within {told['near']:g} of the best of twelve on {near} of "
-        f"{len(told['rows'])} plants; the best is chosen on the seeds that are shown, which favours it. One "
-        f"strategy for all plants, without asking, would be as near on {listed(_always(told))}."
+        f"Scores are means over {told['seeds']} seeds × {told['episodes']} episodes. The advice was computed on other "
+        f"seeds than the scores. The advised strategy is within {told['near']:g} of the best of twelve on {near} of "
+        f"{len(told['rows'])} plants. The best is chosen on the seeds that are shown, which favours it. If one "
+        f"strategy is used on all plants without advice, this number is {listed(_always(told))}. The last "
+        "column is the difference of paired seeds, best minus advised."
     )
-    headings = ("plant", "Hz", "noise", "advised", "score", "best of 12", "score", "behind, seed by seed [95 %]")
+    headings = ("plant", "Hz", "noise", "advised", "score", "best of 12", "score", "difference [95 %]")
     rows = [
         [
             row["plant"],
@@ -36,6 +37,6 @@ def texts() -> dict[str, str]:
 def _always(told: dict[str, Any]) -> list[str]:
     """Count on how many plants each of some strategies is as near the best as advice should be."""
     return [
-        f"{sum(row['best_score'] - row['strategies'][name] <= told['near'] for row in told['rows'])} ({name})"
+        f"{sum(row['best_score'] - row['strategies'][name] <= told['near'] for row in told['rows'])} with {name}"
         for name in ("FIFO[Uniform]", "FULL[Uniform]", "FULL[PER]", "FULL[PER+IS]")
     ]

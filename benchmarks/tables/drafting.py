@@ -22,7 +22,16 @@ _DRAFTING = (
     ("ACER", "FIFO[Uniform]"),
 )
 INSIDE, LOST = 200, -60.0
-"""Actions with which a seed counts as staying inside; return below which a greedy episode is lost."""
+"""Mean actions survived from which a seed counts as staying in the wake; return below which an episode is lost."""
+MEANS = (
+    "Return and actions survived are means over seeds and over the last tenth of the iterations, exploration included."
+)
+STAYS = (
+    f"*Stays from* is the first iteration after which the episodes of the last {WINDOW} iterations have at least "
+    f"{INSIDE} actions on average. The column shows the median over seeds, and how many seeds reach this."
+)
+BEST = "The last column is the return of the best greedy episode in the last tenth of the iterations."
+"""Sentences of several captions."""
 
 
 def _drafting() -> dict[str, str]:
@@ -44,21 +53,20 @@ def _drafting() -> dict[str, str]:
             number(-float(np.median(whole)) / 400, 3) if whole.size else "–",
         ])  # fmt: skip
     caption = (
-        f"{runs(study, 'iterations')} of 400 steps, an update after each, N = 20,000. n: runs whose "
-        "networks did not diverge. Return and actions survived: means over these and the last tenth of the iterations, "
-        "exploration included. Inside: the first iteration after which the last "
-        f"{WINDOW} have survived {INSIDE} actions and more on average, median over seeds, and how many seeds "
-        f"reach it. Greedy episodes of the last tenth, {late.shape[1]} a seed: how many are lost, and "
-        "the median cost per action of the others."
+        f"{runs(study, 'iterations')} of 400 steps, with one update after each step and buffers of 20,000 experiences. "
+        f"n is the number of seeds whose networks did not diverge. Only these seeds count. {MEANS} {STAYS} "
+        f"The last two columns use the greedy episodes in the last tenth of the iterations, {late.shape[1]} per seed. "
+        f"An episode is *lost* if its return is below {number(LOST, 0)}. The cost is the median over the other "
+        "episodes."
     )
     headings = (
         "learner",
         "n",
-        "return, training [95 %]",
+        "training return [95 %]",
         "actions survived",
-        "inside from iteration",
-        "greedy, lost",
-        "cost",
+        "stays from iteration",
+        "greedy episodes lost",
+        "cost per action",
     )
     return {"drafting": captioned(caption, table(headings, rows))}
 
@@ -72,12 +80,12 @@ def stays(steps: np.ndarray, actions: int = INSIDE) -> str:
 
 
 _VARIANTS = {
-    "slow": ("3e-4", "as they are"),
+    "slow": ("3e-4", "not normalised"),
     "slow-rewards": ("3e-4", "normalised"),
-    "fast": ("1e-3", "as they are"),
+    "fast": ("1e-3", "not normalised"),
     "fast-rewards": ("1e-3", "normalised"),
-    "wide": ("3e-4", "as they are, σ = 0.2 at first"),
-    "DDPG": ("as in figure 6", "normalised"),
+    "wide": ("3e-4, initial σ = 0.2", "not normalised"),
+    "DDPG": ("actor 3e-4, critic 1e-3", "normalised"),
 }
 """Rate and rewards by the name that drafting-vracer.toml gives."""
 
@@ -97,18 +105,19 @@ def _drafting_vracer() -> dict[str, str]:
             f"{number(found.late(found.last).max(), 0)}",
         ])  # fmt: skip
     caption = (
-        f"{runs(name, 'iterations')} of 400 steps. Means over seeds and the last tenth of the iterations, "
-        "exploration included; seeds that then survive 200 actions and more on average; the best greedy episode."
+        f"{runs(name, 'iterations')} of 400 steps, with ReF-ER. The initial σ is 0.05 unless the row gives another. "
+        f"{MEANS} The column *seeds at {INSIDE}* counts the seeds that survive at least {INSIDE} actions on average in "
+        f"these iterations. {BEST}"
     )
-    headings = ("learner", "capacity", "rate", "rewards", "return, training [95 %]", "actions survived", "seeds")
-    return {"drafting-vracer": captioned(caption, table((*headings, "best greedy"), rows))}
+    headings = ("learner", "capacity", "learning rate", "rewards", "training return [95 %]", "actions survived")
+    return {"drafting-vracer": captioned(caption, table((*headings, f"seeds at {INSIDE}", "best greedy return"), rows))}
 
 
 _READINGS = {
-    ("Drafting", "V-RACER"): ("the paper's box, a quarter of its unit (the default)", 1),
-    ("January", "V-RACER"): ("the box and start angles of January 2019, a quarter of the unit", 1),
-    ("PaperUnit", "V-RACER"): ("the paper's box and unit, σ = 0.05 at first", 16),
-    ("PaperUnit", "V-RACER:quiet"): ("the paper's box and unit, σ = 0.0125 at first, the same forces", 16),
+    ("Drafting", "V-RACER"): ("default: the paper's box, unit ¼ ρU²D", 1),
+    ("January", "V-RACER"): ("box and start angles of the code of January 2019, unit ¼ ρU²D", 1),
+    ("PaperUnit", "V-RACER"): ("the paper's box, unit ρU²D, initial σ = 0.05", 16),
+    ("PaperUnit", "V-RACER:quiet"): ("the paper's box, unit ρU²D, initial σ = 0.0125", 16),
 }
 """Plants and learners of drafting-readings.toml in words, and how many times as much their unit of cost is worth."""
 STATION = 0.2581
@@ -126,12 +135,12 @@ def _readings() -> dict[str, str]:
         row = [spread(one.final, 0), f"{number(steps.mean(), 0)} of 400", f"{lost} %"]
         rows.append([words, *row, f"{number(100 * cost / STATION, 0)} %"])
     caption = (
-        f"{runs(name, 'iterations')} of 400 steps. Return and actions survived: means over seeds and the "
-        "last tenth of the iterations, exploration included. Greedy episodes of the last tenth, "
-        f"{greedy.shape[1]} a seed: how many are lost, and the median cost of the others, relative to holding station "
-        "in the free stream."
+        f"V-RACER, {runs(name, 'iterations')} of 400 steps. {MEANS} The last two columns use the greedy episodes in "
+        f"the last tenth of the iterations, {greedy.shape[1]} per seed. An episode is *lost* if its return is below "
+        f"{number(LOST, 0)}. The cost is the median over the other episodes, as a percentage of the cost of holding "
+        "station in the free stream."
     )
-    headings = ("reading", "return, training [95 %]", "actions survived", "greedy, lost", "cost")
+    headings = ("task", "training return [95 %]", "actions survived", "greedy episodes lost", "cost")
     return {"drafting-readings": captioned(caption, table(headings, rows))}
 
 
@@ -157,13 +166,15 @@ def _starts() -> dict[str, str]:
     short = stored["runs"][_SHORT]["V-RACER, FIFO[Uniform+ReFER]"]
     good = [one for one in short if one["whole"] >= 0.95]
     caption = (
-        f"{runs(_SHORT, 'iterations')} of 25 steps, and the runs above in episodes of 400; greedy episodes "
-        f"of 400 actions from {stored['starts']:,} starts that all share. Kept: median over seeds, lowest to highest. "
-        "Lost early: within ten actions, median. Cost per action of kept episodes: median over seeds that keep any. "
-        "Search: of 96 starts, how many the best policy keeps for 60 actions by itself, and how many after a search "
-        "over the first eight."
+        f"The learner with episodes of 25 actions was trained for {runs(_SHORT, 'iterations')} of 25 steps. The others "
+        "are those of figure 6. Every seed's final policy runs one greedy episode of 400 actions from each of "
+        f"{stored['starts']:,} starts, which are the same for all policies. A start is *kept* if the episode is "
+        "completed, and *lost early* if it ends within ten actions. Both columns are medians over seeds; brackets hold "
+        "the lowest and the highest seed. The cost is a median over the seeds that keep any start, and is measured in "
+        "completed episodes. The last column is for the best seed of a learner and 96 starts. It shows from how many "
+        "starts 60 actions are survived, by the policy alone and after a search over its first eight actions."
     )
-    headings = ("learner", "trained in episodes of", "kept", "lost early", "cost", "policy / search")
+    headings = ("learner", "episode length in training", "kept", "lost early", "cost per action", "policy / search")
     return {
         "drafting-starts": captioned(caption, table(headings, rows)),
         "drafting-starts.good": f"{len(good)} of {len(short)}",

@@ -3,9 +3,8 @@
 import numpy as np
 from scipy.stats import permutation_test
 
-from benchmarks.flow.drafting_lag import NETWORKS
-from benchmarks.flow.drafting_sigma import SEEDS, VARIANTS
-from benchmarks.tables.drafting import INSIDE, LOST, stays
+from benchmarks.flow.drafting_sigma import SEEDS, VARIANTS, WINDOW
+from benchmarks.tables.drafting import BEST, INSIDE, LOST, MEANS, STAYS, stays
 from benchmarks.tables.stored import Cell, cell, cells, facts, runs
 from benchmarks.tables.text import captioned, difference, listed, number, spread, table
 from replaybench.experiments.effects import p_text
@@ -18,14 +17,20 @@ def texts() -> dict[str, str]:
 _MEMORY = {
     "V-RACER:lstm": "V-RACER, LSTM 2 × 32",
     "V-RACER:lstm-64-64": "V-RACER, LSTM 2 × 32, then 64-64",
-    "V-RACER:slow": "V-RACER, 64-64, from above",
-    "DDPG:lstm": "DDPG, LSTM 2 × 32, critic then 64",
-    "DDPG": "DDPG, 64-64, from above",
+    "V-RACER:slow": "V-RACER, 64-64, no LSTM",
+    "DDPG:lstm": "DDPG, LSTM 2 × 32, in the critic then 64",
+    "DDPG": "DDPG, 64-64, no LSTM",
 }
 """Labels of the learners of drafting-recurrent.toml, and of those of drafting-vracer.toml for comparison."""
 
 
-_ROW = ("learner", "return, training [95 %]", "actions survived", "inside from iteration", "best greedy")
+_GATES = {
+    "V-RACER:64-64": "64-64, no LSTM",
+    "V-RACER:lstm-64-64": "LSTM, initially open gates",
+    "V-RACER:lstm-64-64-forgets": "LSTM, initially closed gates",
+}
+"""Labels of the learners of drafting-forget.toml."""
+_ROW = ("learner", "training return [95 %]", "actions survived", "stays from iteration", "best greedy return")
 
 
 def _recurrent() -> dict[str, str]:
@@ -35,9 +40,9 @@ def _recurrent() -> dict[str, str]:
     n = len(known["V-RACER:lstm"].final)
     rows = [_remembering(words, known[learner], n) for learner, words in _MEMORY.items()]
     caption = (
-        f"{runs(name, 'iterations')} of 400 steps, N = 20,000, ReF-ER; the same seeds of the studies above. "
-        "Means over seeds and the last tenth of the iterations, exploration included; inside as above; the best greedy "
-        "episode."
+        f"{runs(name, 'iterations')} of 400 steps, with ReF-ER and buffers of 20,000 experiences. The learners without "
+        f"an LSTM are those of [drafting](drafting.md#what-does-v-racer-need), with these {n} seeds only. "
+        f"{MEANS} {STAYS} {BEST}"
     )
     return {"drafting-recurrent": captioned(caption, table(_ROW, rows))}
 
@@ -47,17 +52,20 @@ def _longer() -> dict[str, str]:
     with_memory, without = cell(name), cell("novati2019-fig6", learner="V-RACER")
     rows = [
         _remembering(_MEMORY[learner], with_memory),
-        _remembering("V-RACER, 64-64, of figure 6", without),
+        _remembering("V-RACER, 64-64, no LSTM", without),
     ]
     caption = (
-        f"{runs(name, 'iterations')} of 400 steps; without LSTM {len(without.final)} other seeds. All else as above."
+        f"{runs(name, 'iterations')} of 400 steps. The learner without an LSTM is that of figure 6 in "
+        f"[drafting](drafting.md), with {len(without.final)} other seeds. The columns are those of the table above."
     )
     seeds = listed([number(actions, 0) for actions in _survived(with_memory)])
     return {name: captioned(caption, table(_ROW, rows)), f"{name}.seeds": seeds}
 
 
 _ON_THE_WAY = 10
-"""Actions that are survived when a policy has left its first state behind and has not found the wake."""
+"""Actions survived by a policy that has improved on its initial one and does not yet stay in the wake."""
+_NETWORKS = {"64-64, which see an episode's age": "64-64, with the age of the episode as an input"}
+"""Labels that differ from those of the figure."""
 
 
 def _sigma() -> dict[str, str]:
@@ -69,19 +77,22 @@ def _sigma() -> dict[str, str]:
         iterations = f"{steps.shape[1]}"
         survived = f"{number(steps[:, -found.last :].mean(), 0)} of 400"
         found_at = stays(steps, _ON_THE_WAY), stays(steps)
-        rows.append([variant.networks, variant.sigma, sigma, iterations, *found_at, survived])
+        networks = _NETWORKS.get(variant.networks, variant.networks)
+        rows.append([networks, variant.sigma, sigma, iterations, *found_at, survived])
     caption = (
-        f"V-RACER, {SEEDS} seeds, the same for all; σ at iteration 300; iterations of 400 steps; "
-        f"from which of them {_ON_THE_WAY} actions are survived, and from which {INSIDE}, medians over seeds as "
-        "above; the last tenth of the iterations."
+        f"V-RACER with ReF-ER, iterations of 400 steps, the same {SEEDS} seeds in all rows. *σ, iteration 300* is a "
+        f"mean over seeds. *{_ON_THE_WAY} actions from* is the first iteration after which the episodes of "
+        f"the last {WINDOW} iterations have at least {_ON_THE_WAY} actions on average. *Stays from* is the same for "
+        f"{INSIDE} actions. Both columns show the median over seeds, and how many seeds reach this. The last column is "
+        "the mean over seeds and over the last tenth of the iterations."
     )
     headings = (
         "networks",
         "σ",
         "σ, iteration 300",
         "iterations",
-        f"{_ON_THE_WAY} actions from",
-        "inside from",
+        f"{_ON_THE_WAY} actions from iteration",
+        "stays from iteration",
         "actions survived",
     )
     return {name: captioned(caption, table(headings, rows)), **_older_memory()}
@@ -113,24 +124,23 @@ def _remembering(words: str, found: Cell, n: int | None = None) -> list[str]:
 
 def _forgetting() -> dict[str, str]:
     name = "drafting-forget"
-    found = {learner: cell(name, learner=learner) for learner in NETWORKS}
+    found = {learner: cell(name, learner=learner) for learner in _GATES}
     opened, closed = (found[f"V-RACER:lstm-64-64{end}"] for end in ("", "-forgets"))
     rows = []
-    for learner, words in NETWORKS.items():
+    for learner, words in _GATES.items():
         sigma = _sigma_on_the_way(found[learner])
         row = _remembering(words, found[learner])
         rows.append([*row[:1], sigma, stays(found[learner].data["episode_steps"].values, _ON_THE_WAY), *row[1:]])
     caption = (
-        f"V-RACER, {runs(name, 'iterations')} of 400 steps, N = 20,000, ReF-ER, σ learned; LSTMs of 2 × 32, "
-        f"then 64-64. σ at iteration 300; iteration from which {_ON_THE_WAY} actions are survived, and {INSIDE} "
-        "(inside), medians over seeds as above; means over seeds and the last tenth of the iterations, exploration "
-        "included; the best greedy episode."
+        f"V-RACER, {runs(name, 'iterations')} of 400 steps, with ReF-ER, learned σ and buffers of 20,000 experiences. "
+        "The LSTMs have 2 × 32 units, with layers of 64-64 behind them. *σ, iteration 300* is a mean over seeds. "
+        f"{MEANS} {STAYS} *{_ON_THE_WAY} actions from* is the same for {_ON_THE_WAY} actions. {BEST}"
     )
-    headings = ("networks", "σ, iteration 300", f"{_ON_THE_WAY} actions from", *_ROW[1:])
+    headings = ("networks", "σ, iteration 300", f"{_ON_THE_WAY} actions from iteration", *_ROW[1:])
     told, p = difference(_survived(closed), _survived(opened), 0)
     asked = facts(f"{name}/lag.json")["found"]
     values = {f"{name}.difference": told, f"{name}.p": p}
-    for learner, short in list(zip(NETWORKS, ("none", "open", "closed"), strict=True))[1:]:
+    for learner, short in list(zip(_GATES, ("none", "open", "closed"), strict=True))[1:]:
         by_lag = np.mean(asked[learner]["responses"], axis=0)
         values[f"{name}.now-{short}"] = number(float(by_lag[0]), 2)
         values[f"{name}.past-{short}"] = number(float(by_lag[-1]), 2)
@@ -147,13 +157,14 @@ def _forgetting_longer() -> dict[str, str]:
     name = "drafting-forget-million"
     closed, opened, without = cell(name), cell("drafting-recurrent-million"), cell("novati2019-fig6", learner="V-RACER")
     rows = [
-        _remembering(NETWORKS["V-RACER:lstm-64-64-forgets"], closed),
-        _remembering("LSTM, gates begin open, from above", opened),
-        _remembering("64-64, no LSTM, of figure 6", without),
+        _remembering(_GATES["V-RACER:lstm-64-64-forgets"], closed),
+        _remembering(_GATES["V-RACER:lstm-64-64"], opened),
+        _remembering(_GATES["V-RACER:64-64"], without),
     ]
     caption = (
-        f"V-RACER, {runs(name, 'iterations')} of 400 steps; with open gates {len(opened.final)} other "
-        f"seeds, without LSTM {len(without.final)} others. All else as above."
+        f"V-RACER, {runs(name, 'iterations')} of 400 steps. The LSTM with open gates has {len(opened.final)} other "
+        f"seeds. The learner without an LSTM is that of figure 6 in [drafting](drafting.md), with {len(without.final)} "
+        "other seeds. The columns are those of the table above."
     )
     apart = permutation_test(
         (_survived(closed), _survived(without)), lambda one, other: one.mean() - other.mean(), n_resamples=np.inf

@@ -28,6 +28,11 @@ CITED: Final = (
     "sun2020.cheetah-attention-beyond-rates-compressed",
 )
 """Claims whose effects pages quote."""
+_SYNTHETIC: Final = (
+    "An effect is the difference in μ_final if a fifth of the experiences is synthetic. It is a mean of paired seeds "
+    "with its 95 % BCa interval. Bold: p < 0.05 in a sign-flip test, uncorrected."
+)
+"""Sentences of two captions."""
 
 
 def texts() -> dict[str, str]:
@@ -88,10 +93,13 @@ def _full() -> str:
         means = [number(float(np.nanmean(scores)), 3) for scores in (mine, _scores(of[best]))]
         rows.append([condition, _length(study), means[0], best, means[1], *behind])
     caption = (
-        "μ_final, means of 50 seeds. The best of ten is chosen on the seeds that are shown, which favours it; "
-        "differences of paired seeds with 95 % BCa intervals, p of sign-flip tests, uncorrected."
+        "Scores are μ_final, as means over 50 seeds. The best of ten strategies is chosen on the seeds that are shown, "
+        "which favours it. Differences are means of paired seeds with 95 % BCa intervals; p is from sign-flip tests, "
+        "uncorrected."
     )
-    headings = ("condition", "episodes", "FULL[Uniform]", "best of ten", "its mean", "FULL[Uniform] less the best", "p")
+    headings = (
+        "condition", "episodes", "FULL[Uniform]", "best of ten", "score of the best", "FULL[Uniform] minus best", "p",
+    )  # fmt: skip
     return captioned(caption, table(headings, rows))
 
 
@@ -103,7 +111,10 @@ def _plants() -> str:
         names = ("FULL[Uniform]", max(scores, key=scores.__getitem__), min(scores, key=scores.__getitem__))
         of = [f"{name} {number(scores[name], 3)}" for name in names[1:]]
         rows.append([row["plant"], f"{row['frequency']:g}", f"{row['noise']:g}", number(scores[names[0]], 3), *of])
-    caption = f"Mean scores of {told['seeds']} seeds × {told['episodes']} episodes."
+    caption = (
+        f"Scores are means over {told['seeds']} seeds × {told['episodes']} episodes. The best and the worst of twelve "
+        "strategies are chosen on the seeds that are shown."
+    )
     return captioned(caption, table(("plant", "Hz", "noise", "FULL[Uniform]", "best of 12", "worst of 12"), rows))
 
 
@@ -126,8 +137,8 @@ def _kept() -> str:
         beside = [_compare(_scores(of[f"{name}[Uniform]"]), whole) for name in RETENTIONS if name != "FULL"]
         rows.append([condition, _length(study), *beside])
     caption = (
-        "Differences to FULL[Uniform] in μ_final, sampled uniformly from 10⁴ experiences, 50 paired seeds with "
-        "95 % BCa intervals. Bold: p < 0.05, sign-flip test, uncorrected."
+        "Entries are differences in μ_final to FULL[Uniform]: means of 50 paired seeds with 95 % BCa intervals. The "
+        "buffers hold 10⁴ experiences. Bold: p < 0.05 in a sign-flip test, uncorrected."
     )
     headings = ("condition", "episodes", *(f"{name}[Uniform]" for name in RETENTIONS if name != "FULL"))
     return captioned(caption, table(headings, rows))
@@ -142,9 +153,9 @@ def _replayed() -> str:
         ends = [_compare(*(one["mu_final"].values for one in pair)) for pair in pairs]
         rows += [[condition, "episodes to 0.8", *rises], [condition, "μ_final", *ends]]
     caption = (
-        "PER less uniform sampling from the same retention: differences of 50 paired seeds, means, of episodes "
-        "interquartile means, with 95 % BCa intervals; fewer episodes are better. Bold: p < 0.05, sign-flip test, "
-        "uncorrected."
+        "Entries are differences between PER and uniform sampling with the same retention, over 50 paired seeds with "
+        "95 % BCa intervals. Differences in μ_final are means. Differences in *episodes to 0.8* are interquartile "
+        "means; a negative value means that PER is faster. Bold: p < 0.05 in a sign-flip test, uncorrected."
     )
     return captioned(caption, table(("condition", "measure", *RETENTIONS), rows))
 
@@ -159,8 +170,9 @@ def _weighted() -> str:
             beside = _compare(by_error, plain), _compare(weighted, plain), _compare(all_weighted, plain)
             rows.append([condition, kept, number(float(np.nanmean(plain)), 3), *beside])
     caption = (
-        f"{runs('debruin2018-fig15')}: differences in μ_final to uniform sampling from the same retention, paired "
-        "seeds with 95 % BCa intervals. Bold: p < 0.05, sign-flip test, uncorrected."
+        f"{runs('debruin2018-fig15')}. The column Uniform is the mean μ_final of uniform sampling. The other columns "
+        "are differences to uniform sampling with the same retention: means of paired seeds with 95 % BCa intervals. "
+        "Bold: p < 0.05 in a sign-flip test, uncorrected."
     )
     return captioned(caption, table(("condition", "retention", "Uniform", "PER", "PER+IS", "Uniform+FIS"), rows))
 
@@ -176,12 +188,8 @@ def _capacity() -> str:
             )
             mean = number(float(np.nanmean(plain)), 3)
             rows.append([condition, size, mean, _compare(states, plain), _compare(actions, plain)])
-    caption = (
-        f"{runs('debruin2018-fig5')}: FIFO[Uniform] by capacity, and the effect of a fifth of synthetic "
-        "experiences: differences in μ_final, paired seeds with 95 % BCa intervals. Bold: p < 0.05, sign-flip test, "
-        "uncorrected."
-    )
-    headings = ("condition", "capacity", "μ_final", "synthetic states, a fifth", "synthetic actions, a fifth")
+    caption = f"FIFO[Uniform], {runs('debruin2018-fig5')}. The column μ_final is a mean over seeds. {_SYNTHETIC}"
+    headings = ("condition", "capacity", "μ_final", "effect of synthetic states", "effect of synthetic actions")
     return captioned(caption, table(headings, rows))
 
 
@@ -198,11 +206,9 @@ def _rates() -> str:
         names = [f"{synth}FIFO[Uniform]" for synth in ("", "Synth(state=0.2)*", "Synth(action=0.2)*")]
         plain, states, actions = (_scores(of[name]) for name in names)
         rows.append([condition, number(float(np.nanmean(plain)), 3), _compare(states, plain), _compare(actions, plain)])
-    caption = (
-        f"{runs('debruin2018-fig9')}: FIFO[Uniform] by rate, and the effect of a fifth of synthetic experiences: "
-        "differences in μ_final, paired seeds with 95 % BCa intervals. Bold: p < 0.05, sign-flip test, uncorrected."
-    )
-    return captioned(caption, table(("condition", "μ_final", "synthetic states", "synthetic actions"), rows))
+    caption = f"FIFO[Uniform], {runs('debruin2018-fig9')}. The column μ_final is a mean over seeds. {_SYNTHETIC}"
+    headings = ("condition", "μ_final", "effect of synthetic states", "effect of synthetic actions")
+    return captioned(caption, table(headings, rows))
 
 
 def _dead() -> str:
@@ -211,7 +217,10 @@ def _dead() -> str:
     for study, condition, of in _conditions():
         counts = [f"{of[f'{kept}[Uniform]']['dead']:.0f}, {of[f'{kept}[PER]']['dead']:.0f}" for kept in RETENTIONS]
         rows.append([condition, _length(study), *counts])
-    caption = "Collapsed runs of 50: sampled uniformly, sampled by TD error."
+    caption = (
+        "Each entry holds two numbers of collapsed runs, of 50 runs each: with uniform sampling, and with sampling by "
+        "TD error (PER)."
+    )
     return captioned(caption, table(("condition", "episodes", *RETENTIONS), rows))
 
 

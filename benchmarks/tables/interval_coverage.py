@@ -9,21 +9,23 @@ NOMINAL = 0.95
 NEAR = 0.02
 """Distance from nominal that is not marked; the standard error of a share is 0.007."""
 
+_SCORES = {"dead seeds": "15 % collapsed"}
+"""Names of distributions in the table that differ from those in the file."""
 _COLUMNS = {
     "mean": "mean",
     "interquartile mean": "IQM",
     "paired difference": "paired difference",
     "improvement": "P(better)",
-    "worst run": "worst run",
-    "90 % reach": "90 % reach",
+    "worst run": "worst-run bound",
+    "90 % reach": "90 % bound",
 }
 _TESTS = {
-    "flipped signs, wrongly": "sign-flip test, equal",
-    "flipped signs, rightly": "half an sd apart",
-    "apart, wrongly": "intervals apart, equal",
-    "apart, rightly": "half an sd apart",
-    "surpassed, wrongly": "wrongly more",
-    "fallen short of, wrongly": "wrongly less",
+    "flipped signs, wrongly": "sign-flip test: false positives",
+    "flipped signs, rightly": "sign-flip test: power",
+    "apart, wrongly": "overlap: false positives",
+    "apart, rightly": "overlap: power",
+    "surpassed, wrongly": "one-sided test: wrongly larger",
+    "fallen short of, wrongly": "one-sided test: wrongly smaller",
 }
 
 
@@ -31,17 +33,22 @@ def texts() -> dict[str, str]:
     told = facts("coverage.json")
     rows: list[dict[str, Any]] = told["rows"]
     caption = (
-        f"{told['repetitions']:,} samples of each size. Left: share of 95 % intervals and bounds that contain the "
-        f"truth, bold where it is less than {NOMINAL - NEAR:.2f} (P(better): of 200 samples); right, how often two "
-        f"strategies on shared seeds (correlation {told['shared']:g}) are called different, where they are equal and "
-        "where one is half a standard deviation better: by paired sign-flip tests (p < 0.05), and by "
-        "intervals that do not overlap. Last, how often the difference to another learner, of normal scores, is called "
-        "larger, or smaller, than it is, by one-sided tests (p < 0.05) as `claims` uses them."
+        f"Each row summarises {told['repetitions']:,} simulated samples. The columns from mean to 90 % bound give the "
+        "share of 95 % intervals and bounds that contain the true value. A share below "
+        f"{NOMINAL - NEAR:.2f} is bold. P(better) is the probability that a run of one strategy is better than a run "
+        "of another; its column uses 200 samples. The worst-run bound is a bound on the share of further runs that "
+        "exceed the worst run of the sample. The 90 % bound is a score that 90 % of further runs exceed. The next "
+        f"four columns compare two strategies on shared seeds (correlation {told['shared']:g}). They give the share "
+        "of samples in which the strategies are called different: false positives if both are equal, power if one is "
+        "half a standard deviation better. The sign-flip test is paired (p < 0.05). The overlap rule calls "
+        "strategies different if their intervals do not overlap. The last two columns compare a strategy with "
+        "another one whose scores are normal. They give the share of one-sided tests (p < 0.05) that wrongly find "
+        "the difference larger, or smaller, than it is. `claims` uses such one-sided tests."
     )
     headings = ("scores", "runs", *_COLUMNS.values(), *_TESTS.values())
     shown = [
         [
-            row["scores"],
+            _SCORES.get(row["scores"], row["scores"]),
             str(row["runs"]),
             *(_share(row.get(name)) for name in _COLUMNS),
             *(f"{row[t]:.2f}" for t in _TESTS),
@@ -72,10 +79,12 @@ def _verdicts(rows: list[dict[str, Any]]) -> str:
         for row in rows
     ]
     caption = (
-        "500 samples of each size. How often test and interval together call an effect larger, or smaller, than it is, "
-        "and how often a claim of more is reproduced whose effect is one standard deviation of a typical difference, "
-        "and twice the smallest effect of interest. One claim alone; with many claims of a paper, errors are rarer "
-        "still."
+        "Each row summarises 500 simulated samples. The first column names the distributions of the two scores whose "
+        "difference is judged. The columns more and less give the share of samples in which test and interval together "
+        "wrongly find the effect larger, or smaller, than it is. The column decided gives the share of samples in "
+        "which a claim of more is reproduced. The true effect of this claim is one standard deviation of a typical "
+        "difference, and twice the smallest effect of interest. Each claim is tested alone. With many claims of a "
+        "paper, errors are rarer."
     )
     headings = ("scores", "seeds", *(f"{way}: {name.split(',')[0]}" for way in ways for name in told))
     return captioned(caption, table(headings, shown))

@@ -9,7 +9,7 @@ from replaybench.experiments.statistics import DEAD_LEVEL
 ORDER = ("V-RACER", "TD3", "SAC", "DDPG", "NAF", "ACER", "DQN", "ACER-discrete")
 PARTIAL = {
     "V-RACER:memory": "V-RACER with an LSTM",
-    "V-RACER:none": "V-RACER without",
+    "V-RACER:none": "V-RACER without an LSTM",
     "DDPG:memory": "DDPG with an LSTM",
     "NAF:memory": "NAF with an LSTM",
 }
@@ -52,14 +52,15 @@ def _learners() -> str:
             number(found["dead"], 0),
         ])  # fmt: skip
     caption = (
-        f"{runs('learners')}, default settings, one strategy each. Reward per step: mean (median) "
-        "over seeds of the last 100 training episodes, exploration included; greedy: mean (median) over seeds of each "
-        f"seed's mean of the greedy episodes after training episodes {looks('learners')}; episodes to 0.8: median over "
-        "seeds of the first training episode with μ_r ≥ 0.8. The bar is μ_final ≥ 0.8 in three of four seeds."
+        f"{runs('learners')}, with default settings and one strategy per learner. *Reward per step* is the mean over "
+        "the last 100 training episodes, exploration included. *Greedy* is the mean over the greedy episodes after "
+        f"training episodes {looks('learners')}. Both columns show the mean over seeds, with the median in brackets. "
+        "*Episodes to 0.8* is the first training episode with μ_r ≥ 0.8, as a median over seeds. A learner passes if "
+        "three of four seeds reach μ_final ≥ 0.8."
     )
     headings = (
-        "learner, strategy", "plant", "reward per step", "greedy", "μ_final [95 %]", "seeds at 0.8", "episodes to 0.8",
-        "collapsed",
+        "learner, strategy", "plant", "reward per step", "greedy", "μ_final [95 %]", "seeds with μ_final ≥ 0.8",
+        "episodes to 0.8", "collapsed seeds",
     )  # fmt: skip
     return captioned(caption, table(headings, rows))
 
@@ -82,10 +83,11 @@ def _memory() -> dict[str, str]:
         for found in cells("partial")
     ]
     caption = (
-        f"{runs('partial')}. Means over seeds: reward per step of the last 100 training episodes, "
-        f"and of the greedy episodes after training episodes {looks('partial')}."
+        f"{runs('partial')}. Entries are means over seeds. *Reward per step* covers the last 100 training episodes, "
+        "exploration included. *Greedy* is the reward per step in the greedy episodes after training episodes "
+        f"{looks('partial')}."
     )
-    headings = ("learner", "reward per step, last 100", "greedy", "μ_final [95 %]")
+    headings = ("learner, strategy", "reward per step", "greedy", "μ_final [95 %]")
     mu = {name: number(cell("partial", learner=name)["mu_final_mean"]) for name in PARTIAL}
     return {
         "partial": captioned(caption, table(headings, rows)),

@@ -12,10 +12,11 @@ def texts() -> dict[str, str]:
     told = facts("offline.json")
     recordings = list(dict.fromkeys(row["recording"] for row in told["rows"]))
     caption = (
-        f"μ_r of the greedy policy on `PendulumDCSC` at 50 Hz with "
-        f"noise {told['noise']:g}, mean [95 %] of {told['seeds']} learners after {told['updates']:,} updates, each of "
-        f"a recording of its own of {told['episodes']} episodes. Stepped inputs: random, held for 0.2 s. A controller: "
-        "that of dynamic programming, with 5 % of its actions random; excited: with half of them."
+        f"`PendulumDCSC` at 50 Hz with noise {told['noise']:g}. Entries are μ_r of the greedy policy after "
+        f"{told['updates']:,} updates, as a mean [95 %] over {told['seeds']} learners. Each learner has a recording of "
+        f"its own with {told['episodes']} episodes. *Stepped inputs* are random actions that are held for 0.2 s each. "
+        "*A controller* is the dynamic-programming solution, with 5 % random actions. *A controller, excited* is the "
+        "same with 50 % random actions."
     )
     rows = []
     for name in recordings:
@@ -24,4 +25,4 @@ def texts() -> dict[str, str]:
         shown = number(float(np.mean(mine[0]["shown"])))
         rows.append([name, shown, *(between(score.mean, score.low, score.high) for score in scores)])
     learners = list(dict.fromkeys(row["learner"] for row in told["rows"]))
-    return {"offline": captioned(caption, table(("recorded", "itself", *learners), rows))}
+    return {"offline": captioned(caption, table(("recorded", "μ_r of the recording", *learners), rows))}

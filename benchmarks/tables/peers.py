@@ -28,7 +28,8 @@ def _solved() -> str:
             f"{more['solved']:g} of {more['of']:g}, {more['theirs']:g} of {more['of theirs']:g}" if more else "",
         ])  # fmt: skip
     return table(
-        ("SAC on Pendulum-v1", "replaybench", "RLtools", "as fast", "seeds that solved it (ours, RLtools')"), rows
+        ("SAC on Pendulum-v1", "replaybench", "RLtools", "speed-up", "seeds that solved it (replaybench, RLtools)"),
+        rows,
     )
 
 
@@ -47,16 +48,17 @@ def _roofline() -> str:
         for row in rows_of("roofline", "learners")
     ]
     headings = (
-        "updates of a member",
-        "one takes",
-        "MFLOP",
-        "kB moved",
-        "calls for all members",
-        "% of the product's rate",
+        "learner",
+        "time per update",
+        "MFLOP per update",
+        "kB moved per update",
+        "function calls for all members",
+        "% of the rate of the matrix product",
     )
     roofs = (
-        f"A large product reaches {number(peak, 0)} GFLOP/s; arrays are read and written at {number(near, 0)} GB/s in "
-        f"the second-level cache, {number(far, 0)} GB/s in memory; an empty kernel's call takes {significant(call)} µs."
+        f"A large matrix product of a library reaches {number(peak, 0)} GFLOP/s. Arrays are read and written at "
+        f"{number(near, 0)} GB/s in the second-level cache and at {number(far, 0)} GB/s in memory. A call of an empty "
+        f"compiled function takes {significant(call)} µs."
     )
     return f"{wrapped(roofs)}\n\n{table(headings, rows)}"
 

@@ -29,7 +29,10 @@ def _flow() -> dict[str, str]:
     }
     tilted = "ellipse at 30°, free stream, 20 cells/D"
     return {
-        "flow": table(("case", "St", "Cd", "Cl amplitude (D: rms)"), rows),
+        "flow": table(
+            ("case", "Strouhal number", "drag coefficient", "lift coefficient (circle: amplitude, D-section: rms)"),
+            rows,
+        ),
         "flow.tilted": number(found[f"{tilted}, 12 × 10 D"]["force x"], 3),
         "flow.tilted-wide": number(found[f"{tilted}, 20 × 16 D"]["force x"], 3),
         "flow.behind": number(behind[16], 3),
@@ -50,12 +53,15 @@ def _drafting_pays() -> dict[str, str]:
         [
             "drafting in the wake",
             f"{number(wake['cost per step'], 4)}, {number(found['times cheaper'], 1)} times cheaper",
-            f"{number(wake['cost per step after 50'], 4)}, {number(found['times cheaper after 50 steps'], 1)} times",
+            f"{number(wake['cost per step after 50'], 4)}, "
+            f"{number(found['times cheaper after 50 steps'], 1)} times cheaper",
             wake["whole episodes"],
         ],
     ]
     return {
-        "drafting-pays": table(("", "cost per action", "after the first 50", "whole episodes"), rows),
+        "drafting-pays": table(
+            ("controller", "cost per action", "cost per action after the first 50", "complete episodes"), rows
+        ),
         "drafting-pays.station": number(free["cost per step"], 2),
     }
 

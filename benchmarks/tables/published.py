@@ -63,15 +63,15 @@ READINGS: Final = {
         "NAF:more-replays": "64 replays of each experience",
     },
     "sac-emphasis": {
-        "SAC": "as in the figures: rates 1e-3, learned temperature, 32 replays",
-        "SAC:fewer-replays": "8 replays of each experience",
-        "SAC:slow": "rates 3e-4",
-        "SAC:first": "the first version of SAC, temperature 0.2, rates 3e-4",
+        "SAC": "settings of the figures: learning rates 1e-3, learned temperature, 32 replays per experience",
+        "SAC:fewer-replays": "8 replays per experience",
+        "SAC:slow": "learning rates 3e-4",
+        "SAC:first": "first version of SAC, temperature 0.2, learning rates 3e-4",
     },
     "td3-attention": {
-        "TD3": "as in the figure: rates 1e-3, 32 replays",
-        "TD3:fewer-replays": "8 replays of each experience",
-        "TD3:slow": "rates 3e-4",
+        "TD3": "settings of the figure: learning rates 1e-3, 32 replays per experience",
+        "TD3:fewer-replays": "8 replays per experience",
+        "TD3:slow": "learning rates 3e-4",
     },
 }
 """Labels of the readings in studies of contradicted claims."""
@@ -100,10 +100,14 @@ def _emphasis() -> str:
         told = [f"{difference}, p {chance}" for difference, chance in map(_difference, others)]
         rows.append([plant, READINGS[study][learner], mean, *told])
     caption = (
-        f"{runs(study)} at 50 Hz without noise. μ_final: mean over seeds; differences of paired seeds "
-        f"with BCa intervals, p of sign-flip tests."
+        f"SAC, {runs(study)} at 50 Hz without noise. The first row of each plant has the settings of the figures; each "
+        "other row gives what it changes. The first results column is a mean over seeds. The others are differences to "
+        "it: means of paired seeds with 95 % BCa intervals, and p of sign-flip tests with Holm's correction."
     )
-    return captioned(caption, table(("plant", "reading", "μ_final, uniform", "with AER", "with ERE"), rows))
+    return captioned(
+        caption,
+        table(("plant", "settings", "μ_final, uniform replay", "difference with AER", "difference with ERE"), rows),
+    )
 
 
 def _by_hundred(study: str, learner: str, strategy: str) -> str:

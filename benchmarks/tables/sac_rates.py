@@ -40,12 +40,16 @@ def texts() -> dict[str, str]:
             means = [number(float(np.mean(returns)), 0) for returns in (plain, mine)]
             rows.append([rate, schedule, strategy, *means, *difference(mine, plain, digits=0)])
     caption = (
-        f"{runs(STUDY)} of 1000 steps on HalfCheetah; at 3e-4 the runs of the papers' figures, "
-        "where ERE has the FIFO[Uniform] of its own study, with other seeds. The papers' schedules take 2.5·10⁶ (λ) "
-        "and 3·10⁶ steps (η). Return: mean over seeds of the last tenth of training. Differences of paired seeds with "
-        "BCa intervals, p of sign-flip tests, uncorrected."
+        f"SAC on HalfCheetah, {runs(STUDY)} of 1000 steps. The runs at 3e-4 are those of the papers' figures. There "
+        "ERE is compared with FIFO[Uniform] of another study, which has other seeds. The papers' schedules take "
+        "2.5·10⁶ steps (λ of AER) and 3·10⁶ steps (η of ERE). Returns are means over seeds and over the last tenth of "
+        "training. Differences are means of paired seeds with 95 % BCa intervals; p is from sign-flip tests, "
+        "uncorrected."
     )
-    headings = ("learning rate", "schedule", "strategy", f"return, {UNIFORM}", "its return", "difference [95 %]", "p")
+    headings = (
+        "learning rate", "schedule", "strategy", f"return of {UNIFORM}", "return of the strategy", "difference [95 %]",
+        "p",
+    )  # fmt: skip
     return {
         "sac.rates": captioned(caption, table(headings, rows)),
         "sac.slow": rows[0][3],

@@ -13,7 +13,7 @@ SHOWN = {
     "rltools": "RLtools", "mkl": "MKL", "jax": "JAX", "stable_baselines3": "Stable-Baselines3", "torch": "torch",
     "cpprb": "cpprb", "mujoco": "MuJoCo",
 }  # fmt: skip
-HEADINGS = ("measurement", "replaybench", "peer", "ratio", "target")
+HEADINGS = ("measurement", "replaybench", "compared with", "ratio", "target")
 
 
 def texts() -> dict[str, str]:
@@ -44,11 +44,13 @@ def _gpu() -> dict[str, str]:
         [what, number(members, 0), *(significant(rate(part, what, members)) for part in ("rates", "launches"))]
         for what, members in cells
     ]
-    headings = ("cell", "members", "whole cell, million member-updates a second", "launches alone")
+    headings = ("cell", "members", "whole cell", "kernel only")
     together = rate("at once", "with the service") / rate("at once", "without the service")
     return {
         "speed-gpu": captioned(
-            f"Measured {stored['at']} on {stored['device']}, {stored['cores']} cores.", table(headings, shown)
+            f"Measured {stored['at']} on {stored['device']}, {stored['cores']} cores. Rates are in million "
+            "member-updates per second.",
+            table(headings, shown),
         ),
         "gpu.rate": f"{significant(rate('rates', 'FIFO[Uniform]', 1024))} million",
         "gpu.per": significant(rate("rates", "FULL[PER]", 1024) / rate("rates", "FIFO[Uniform]", 1024)),
@@ -86,7 +88,7 @@ def made_when(script: str, *sections: str) -> str:
     notes = sorted({each["note"] for each in made if "note" in each})
     facts = [made[-1]["processor"], f"{made[-1]['cores']} cores"]
     facts += [f"load average {number(min(loads), 1)} to {number(max(loads), 1)}"] if loads else []
-    text = f"Measured {listed(dates)} on {', '.join(facts)}; {listed(peers)}."
+    text = f"Measured {listed(dates)} on {', '.join(facts)}. Versions: {listed(peers)}."
     return " ".join([text, *(f"*{note[0].upper()}{note[1:]}.*" for note in notes)])
 
 
@@ -165,10 +167,13 @@ def _replay() -> str:
             "" if (what, rival) == before else f"{what} ({rival})",
             _power(capacity),
             *(word for batch in (16, 256) for word in _millions(row[batch])),
-            ", ".join(sorted(bounds, reverse=True)) + missed or "measured",
+            ", ".join(sorted(bounds, reverse=True)) + missed or "–",
         ])  # fmt: skip
         before = what, rival
-    return table(("strategy (compared with)", "C", "batch 16", "ratio", "batch 256", "ratio", "target"), lines)
+    return table(
+        ("strategy (compared with)", "capacity C", "batch 16", "ratio", "batch 256", "ratio", "least ratio (target)"),
+        lines,
+    )
 
 
 def _millions(row: Row) -> tuple[str, str]:

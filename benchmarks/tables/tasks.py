@@ -33,10 +33,11 @@ def _locomotion() -> dict[str, str]:
             last = spread(returns[:, -10_000 // WINDOW :].mean(axis=1), 0)
             rows.append([task, name, f"{len(returns)}", last, spread(greedy, 0)])
     caption = (
-        "Returns of training episodes are averaged over iterations of 1000 steps, then over iterations. Greedy: one "
-        "episode of each seed after its last step."
+        "*Training return* is a mean over the training episodes of the last 10,000 steps. It is averaged within "
+        "iterations of 1000 steps first, then over iterations and seeds. *Greedy return* is that of one greedy episode "
+        "of each seed after its last step, as a mean over seeds."
     )
-    headings = ("task", "learner", "seeds", "return, last 10,000 steps [95 %]", "greedy at the end [95 %]")
+    headings = ("task", "library", "seeds", "training return [95 %]", "greedy return [95 %]")
     return {
         "locomotion": captioned(caption, table(headings, rows)),
         "locomotion.hopper": _told(difference(TASKS["Hopper"])),
@@ -51,34 +52,36 @@ def _longer(learner: str, run: str) -> dict[str, str]:
             each = ", ".join(number(value, 0) for value in sorted(last))
             rows.append([task, name, spread(last, 0), each, spread(greedy, 0)])
     caption = (
-        f"{runs(run, 'iterations')} of 1000 steps, and as many seeds of the peer. "
-        "Returns of training episodes are averaged over iterations, then over the last 100,000 steps. Greedy: on both "
-        "sides one episode of each seed after its last step."
+        f"{learner} in both libraries, {runs(run, 'iterations')} of 1000 steps. *Training return* is a mean over the "
+        "training episodes of the last 100,000 steps. It is averaged within iterations first, then over iterations and "
+        "seeds. *Greedy return* is that of one greedy episode of each seed after its last step, as a mean over seeds."
     )
-    headings = ("task", f"{learner} of", "return [95 %]", "seed by seed", "greedy at the end [95 %]")
+    headings = ("task", "library", "training return [95 %]", "training return of each seed", "greedy return [95 %]")
     found = [difference(source) for source in tasks.values()]
-    told = ", ".join(f"{task} {_told(pair)}" for task, pair in zip(tasks, _by_holm(found), strict=True))
-    return {run: captioned(caption, table(headings, rows)), f"{run}.differences": told}
+    told = {f"{run}.{task}": _told(pair) for task, pair in zip(tasks, _by_holm(found), strict=True)}
+    return {run: captioned(caption, table(headings, rows)), **told}
 
 
 def _biases() -> dict[str, str]:
     (ours, drawn, peer), names = arms().values(), list(arms())
+    labels = {"replaybench": "replaybench, zero biases", "replaybench, biases drawn": "replaybench, random biases"}
     rows = [
-        [name, f"{len(x)}", spread(x, 0), f"{(x < STUCK).sum()} of {len(x)}"]
+        [labels.get(name, name), f"{len(x)}", spread(x, 0), f"{(x < STUCK).sum()} of {len(x)}"]
         for name, x in zip(names, (ours, drawn, peer), strict=True)
     ]
     start, end = BIASES.compared
     caption = (
-        f"HalfCheetah, TD3. Returns of training episodes are averaged over iterations of 1000 "
-        f"steps, then over steps {start:,} to {end:,}."
+        f"TD3 on HalfCheetah. *Training return* is a mean over the training episodes of steps {start:,} to {end:,}. It "
+        "is averaged within iterations of 1000 steps first, then over iterations and seeds. The last column counts the "
+        f"seeds with a training return below {STUCK:,.0f}."
     )
     found = [compare(drawn, ours, paired=True), compare(ours, peer), compare(drawn, peer)]
     adjusted = _by_holm(found)
-    words = ("drawn less zero biases", "ours less the peer's", "ours with drawn biases less the peer's")
-    headings = ("learner", "seeds", "return [95 %]", f"below {STUCK:,.0f}")
+    names_of_pairs = ("random-zero", "zero-peer", "random-peer")
+    headings = ("library", "seeds", "training return [95 %]", f"seeds below {STUCK:,.0f}")
     return {
         "locomotion-biases": captioned(caption, table(headings, rows)),
-        "locomotion-biases.differences": "; ".join(f"{a} {_told(b)}" for a, b in zip(words, adjusted, strict=True)),
+        **{f"locomotion-biases.{name}": _told(one) for name, one in zip(names_of_pairs, adjusted, strict=True)},
     }
 
 
@@ -100,22 +103,22 @@ def _cartpole() -> dict[str, str]:
         rows.append([found.strategy, spread(found.final, 0), spread(found.looks(late), 0), high])
     names = ("reference_random", "reference_zero")
     random, first = (number(data[name].item(), 0) for name in names)
-    rows.append(["random choices / always the first", f"{random} / {first}", "", ""])
+    rows.append(["random actions / always the first action", f"{random} / {first}", "", ""])
     caption = (
-        f"{runs('cartpole', 'iterations')} of 500 steps. Returns, means over "
-        "seeds with 95 % intervals: over the last tenth of training, exploration included, and of the greedy episodes "
-        f"after iterations {looks('cartpole', late)}."
+        f"DQN, {runs('cartpole', 'iterations')} of 500 steps. Entries are means over seeds with 95 % intervals. "
+        "*Training return* covers the last tenth of training, exploration included. *Greedy return* covers the greedy "
+        f"episodes after iterations {looks('cartpole', late)}."
     )
-    headings = ("strategy", "training", "greedy", "seeds that end at 400 or more")
+    headings = ("strategy", "training return", "greedy return", "seeds with a training return of at least 400")
     return {"cartpole": captioned(caption, table(headings, rows))}
 
 
 _LOSSES = {
     "DQN:stored": "squared errors",
-    "DQN:huber10": "linear beyond 10",
-    "DQN:huber": "linear beyond 1",
-    "DQN:default": "squared; DQN as it comes",
-    "DQN:decay": "squared; the same, exploration fades within 20 iterations",
+    "DQN:huber10": "Huber loss, `huber = 10`",
+    "DQN:huber": "Huber loss, `huber = 1`",
+    "DQN:default": "squared errors, default settings of DQN",
+    "DQN:decay": "squared errors, default settings, exploration fades within 20 iterations",
 }
 
 
@@ -126,15 +129,15 @@ def _huber() -> dict[str, str]:
         [words, spread(found[name].final, 0), spread(found[name].looks(late), 0)] for name, words in _LOSSES.items()
     ]
     caption = (
-        f"{runs('huber', 'iterations')} of 500 steps. Returns, means over seeds with 95 % intervals: over "
-        "the last tenth of training, exploration included, and of the greedy episodes after iterations "
-        f"{looks('huber', late)}."
+        f"DQN with FIFO[Uniform], {runs('huber', 'iterations')} of 500 steps. Entries are means over seeds with 95 % "
+        "intervals. *Training return* covers the last tenth of training, exploration included. *Greedy return* covers "
+        f"the greedy episodes after iterations {looks('huber', late)}."
     )
     means = {name: number(float(found[name].final.mean()), 0) for name in _LOSSES}
     told = f"{means['DQN:stored']} with squared errors, {means['DQN:huber10']} with `huber = 10`, "
     told += f"{means['DQN:huber']} with `huber = 1`"
     return {
-        "huber": captioned(caption, table(("loss", "training", "greedy"), rows)),
+        "huber": captioned(caption, table(("loss and settings", "training return", "greedy return"), rows)),
         "huber.said": told,
         "huber.default": f"{means['DQN:default']} instead of {means['DQN:decay']}",
     }

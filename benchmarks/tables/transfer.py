@@ -9,12 +9,17 @@ from benchmarks.tables.stored import facts
 from benchmarks.tables.text import captioned, number, table
 from replaybench.envs.flow.wake import FREE, HELD
 
-_FIDELITIES: Final = {"wake": "wake", "free-wake": "free wake", "navier-stokes": "the flow"}
+_FIDELITIES: Final = {"wake": "wake model", "free-wake": "free-wake model", "navier-stokes": "flow solver"}
+_POLICIES: Final = {
+    "evolved in the wake": "evolved in the wake model",
+    "evolved in the free wake": "evolved in the disturbed free-wake model",
+    "no action": "no action",
+}
 _PLANTS: Final = {
-    "Held": "the wake",
-    "Free": "the free wake",
-    "Varied": "the free wake, disturbed",
-    "Rough": "the free wake, disturbed twice as much",
+    "Held": "wake model",
+    "Free": "free-wake model",
+    "Varied": "free-wake model, disturbed",
+    "Rough": "free-wake model, disturbed twice as much",
 }
 """Plants of drafting-transfer.toml in words."""
 
@@ -30,20 +35,21 @@ def texts() -> dict[str, str]:
     }
 
 
+_WAKES: Final = {fidelity: _FIDELITIES[fidelity] for fidelity in ("wake", "free-wake")}
 _LAWS: Final = {
     "inertia_along": "inertia along the chord, ρD²",
-    "inertia_across": "across it, ρD²",
-    "inertia_turning": "of turning, ρD⁴",
-    "cross_drag": "drag by slip across the chord, ρUD",
-    "skin_friction": "skin friction along it",
-    "munk_bluff": "share of the potential-flow moment",
-    "turning_drag": "drag of turning",
-    "carried": "share of the water's acceleration",
-    "period": "period of shedding, T",
-    "ends_along": "sensors at the ends: share of the slip along the chord",
-    "ends_across": "across it",
-    "sides_along": "sensors at the sides: along",
-    "sides_across": "across",
+    "inertia_across": "inertia across the chord, ρD²",
+    "inertia_turning": "moment of inertia, ρD⁴",
+    "cross_drag": "drag across the chord, per slip, ρUD",
+    "skin_friction": "skin friction along the chord",
+    "munk_bluff": "share of the moment in potential flow",
+    "turning_drag": "drag of rotation",
+    "carried": "share of the water's acceleration that acts on the ellipse",
+    "period": "period of vortex shedding, T",
+    "ends_along": "sensors at the ends: gain along the chord",
+    "ends_across": "sensors at the ends: gain across the chord",
+    "sides_along": "sensors at the sides: gain along the chord",
+    "sides_across": "sensors at the sides: gain across the chord",
 }
 
 
@@ -53,32 +59,36 @@ def _laws(found: dict[str, float]) -> dict[str, str]:
         for name, words in _LAWS.items()
     ]
     caption = (
-        f"What an ellipse feels. The last column is fitted to {found['actions']:,} actions of episodes that the free "
-        "wake's numbers were not fitted to. Besides, the wake has a drag across the chord that goes with the square of "
-        "the slip, and it weakens where the ellipse is near."
+        "Constants of the equations of motion and of the sensors. *Slip* is the velocity of the water relative to the "
+        "ellipse. A sensor reads the slip times a gain. The last column was fitted to "
+        f"{found['actions']:,} actions in the flow solver that were not used to fit the free-wake model. Two effects "
+        "of the wake model have no row: its drag across the chord grows with the square of the slip, and the ellipse "
+        "weakens its vortices."
     )
-    return {"transfer.laws": captioned(caption, table(("law", "wake", "free wake", "fitted again"), rows))}
+    return {"transfer.laws": captioned(caption, table(("constant", *_WAKES.values(), "fitted again"), rows))}
 
 
 def _differences(found: dict[str, Any]) -> dict[str, str]:
     quantities = [name for name in found["wake"] if name != "offset of the phase"]
-    rows = [[name, *(number(found[wake][name], 2) for wake in ("wake", "free-wake"))] for name in quantities]
+    rows = [[name, *(number(found[wake][name], 2) for wake in _WAKES)] for name in quantities]
     caption = (
-        f"{found['actions']:,} actions in the flow, from starts on. Share of the variance of a change over one action, "
-        "and of what sensors read, that the wakes leave unexplained from the same place by the same action; above 1 is "
-        "worse than knowing nothing but the mean."
+        f"Share of the variance in the flow solver that a model does not explain, over {found['actions']:,} actions "
+        "from the first steps of episodes. Both models get the same state and action as the flow solver. For "
+        "positions and velocities, the variance is that of the change over one action; for sensors, that of the "
+        "reading. A value of 0 is a perfect prediction. A model with a value above 1 is worse than "
+        "the mean as a prediction."
     )
-    return {"transfer.differences": captioned(caption, table(("quantity", "wake", "free wake"), rows))}
+    return {"transfer.differences": captioned(caption, table(("quantity", *_WAKES.values()), rows))}
 
 
 def _evolved(found: dict[str, Any]) -> dict[str, str]:
     rows = []
     for policy, outcomes in found.items():
-        rows.append([policy, *(_outcome(outcomes[name]) for name in _FIDELITIES)])
+        rows.append([_POLICIES[policy], *(_outcome(outcomes[name]) for name in _FIDELITIES)])
     episodes = found["no action"]["navier-stokes"]["episodes"]
     caption = (
-        f"{episodes} episodes of 400 actions each, starts of their own: actions survived on average; share of whole "
-        "episodes, and their cost per action."
+        f"{episodes} episodes of 400 actions for each policy and model, from random starts. Each entry holds "
+        "the mean number of actions survived, the share of complete episodes, and the cost per action in these."
     )
     flow = found["evolved in the free wake"]["navier-stokes"]
     return {
@@ -103,11 +113,13 @@ def _learned(found: dict[str, Any]) -> dict[str, str]:
         rows.append([_words(plant), *(_seeds(each) for each in (own, flow))])
     episodes, seeds = flow[0]["episodes"], len(flow)
     caption = (
-        f"V-RACER, {seeds} seeds × 500,000 actions in episodes of 50; greedily, "
-        f"{episodes} episodes of 400 actions a seed. Actions survived: median over seeds, lowest to highest; whole "
-        "episodes of all seeds; their cost per action, median over seeds."
+        f"V-RACER was trained with {seeds} seeds × 500,000 actions, in episodes of 50 actions. Each seed's greedy "
+        f"policy was tested in {episodes} episodes of 400 actions, in the model of its training without disturbances "
+        "and in the flow solver. Each entry holds three numbers. The first is the median over seeds of the actions "
+        "survived, with the lowest and the highest seed. The second is the share of complete episodes over all seeds. "
+        "The third is the cost per action in complete episodes, as a median over seeds."
     )
-    headings = ("learned in", "there", "in the flow")
+    headings = ("trained in", "tested in the same model", "tested in the flow solver")
     return {"transfer.learned": captioned(caption, table(headings, rows))}
 
 
@@ -126,10 +138,10 @@ def _seeds(outcomes: list[dict[str, float]]) -> str:
 
 
 _TUNED: Final = {
-    "before": "learned in the free wake, as in the last row above",
-    "drafting-tuned-coarse V-RACER": "learned in the coarse flow alone",
-    "drafting-tuned-coarse V-RACER:tuned": "learned in the free wake, tuned in the coarse flow",
-    "drafting-tuned V-RACER": "and then in the flow",
+    "before": "trained in the free-wake model (last row of the table above)",
+    "drafting-tuned-coarse V-RACER": "trained in the coarse flow solver only",
+    "drafting-tuned-coarse V-RACER:tuned": "trained in the free-wake model, then in the coarse flow solver",
+    "drafting-tuned V-RACER": "the same, then trained in the flow solver",
 }
 """Policies in words."""
 
@@ -149,12 +161,19 @@ def _tuned(found: dict[str, Any]) -> dict[str, str]:
     rows[-1][1] = f"{coarse:,} + {spent['drafting-tuned V-RACER']:,}"
     flow = found["drafting-tuned V-RACER"]["flow"]
     caption = (
-        f"V-RACER; greedily, {flow[0]['episodes']} episodes of 400 actions a seed, as "
-        "above. Coarse: 8 instead of 16 cells to a diameter."
+        f"V-RACER. Each seed's greedy policy was tested in {flow[0]['episodes']} episodes of 400 actions. The entries "
+        "hold the same three numbers as in the table above. The coarse flow solver has 8 instead of 16 grid cells per "
+        "cylinder diameter."
     )
     cost = float(np.median([one["cost"] for one in flow if one["whole"]]))
     whole = sum(round(one["whole"] * one["episodes"]) for one in flow)
-    headings = ("policy", "actions there", "seeds", "in the coarse flow", "in the flow")
+    headings = (
+        "policy",
+        "actions in the flow solver",
+        "seeds",
+        "tested in the coarse flow solver",
+        "tested in the flow solver",
+    )
     return {
         "transfer.tuned": captioned(caption, table(headings, rows)),
         "transfer.tuned-cost": number(cost, 3),

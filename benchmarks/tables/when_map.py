@@ -37,13 +37,14 @@ def _by_condition(maps: dict[str, Map]) -> str:
         for noise, rate in found[BASELINES[0]]
     ]
     caption = (
-        f"{runs(STUDY)}. How far the best of 12 strategies is ahead, and the worst behind, in μ_final "
-        "(mean of the last 100 of the 150 training episodes, exploration included): chosen on one half of the seeds, "
-        f"measured on the other, and vice versa. Bold: some strategy is significantly more than {MATTERS:g} ahead, or "
-        "behind (paired sign-flip tests, p < 0.05, Holm over the strategies). Bounded buffers hold 2,500 experiences."
+        f"DDPG, {runs(STUDY)}, 8 replays per experience. Bounded buffers hold 2,500 experiences. μ_final is the mean "
+        "over the last 100 of the 150 training episodes, exploration included. Entries are mean differences in μ_final "
+        "between the best (or worst) of 12 strategies and a baseline. The strategy is chosen on one half of the seeds "
+        "and measured on the other half, and vice versa. Bold: some strategy is better (or worse) than the baseline by "
+        f"significantly more than {MATTERS:g} (paired sign-flip tests, p < 0.05, Holm over the strategies)."
     )
-    ahead = [f"ahead of {name}" for name in BASELINES]
-    headings = ("plant", "noise", "rate", "best", *ahead, "worst", f"behind {BASELINES[0]}")
+    ahead = [f"best minus {name}" for name in BASELINES]
+    headings = ("plant", "noise", "rate", "best", *ahead, "worst", f"worst minus {BASELINES[0]}")
     return captioned(caption, table(headings, rows))
 
 
@@ -62,10 +63,10 @@ def _by_replay(plants: list[str]) -> dict[str, str]:
         mine = rows[first:]
         told[f"when.replay.{plant}"] = f"{sum('**' in row[-2] for row in mine)} of {len(mine)}"
     caption = (
-        f"At 50 Hz; {runs(BESIDE)}. Rows with a capacity of 2,500 and 8 replays are those of the map; "
-        "columns mean the same."
+        f"DDPG at 50 Hz, {runs(BESIDE)}. *Replays* is the number of replays per experience. Rows with a capacity of "
+        "2,500 and 8 replays are also in the table above. The last two columns have the same meaning as there."
     )
-    headings = ("plant", "noise", "capacity", "replays", "best", *(f"ahead of {name}" for name in BASELINES))
+    headings = ("plant", "noise", "capacity", "replays", "best", *(f"best minus {name}" for name in BASELINES))
     return {"when.replay": captioned(caption, table(headings, rows)), **told}
 
 

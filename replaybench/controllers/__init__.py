@@ -1,1 +1,1 @@
-"""Learners as populations: every weight has a leading member axis."""
+"""Learners, each of which trains several independent members together."""

@@ -1,7 +1,8 @@
-"""The base class of learners: networks, normalisation, saving and loading.
+"""The base class of learners, with networks, normalisation, saving and loading.
 
-A learner's module has its settings, its networks, its policy and one compiled update. The base class has the parts
-that learners share: `memory` (recurrence), `exploration`, and `refer` with `density` (ReF-ER).
+The modules in `algorithms` add the settings, networks, policy and compiled update of one learner each. The base class
+contains the parts that learners share: recurrent networks (`memory`), exploration, and ReF-ER (`refer` and `density`;
+Novati & Koumoutsakos 2019).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,26 +25,29 @@ from replaybench.runtime.arrays import AnyFloats, Bools, Floats
 from replaybench.runtime.errors import UserError
 
 MOST = 1000
-"""Largest number of combinations of levels; each is an output of a network, and some learners store its probability."""
+"""Largest number of discrete actions. Each action is an output of a network, and some learners store its
+probability."""
 
 USUAL = 15
-"""Default levels per dimension of continuous actions: those of de Bruin et al. (2018)."""
+"""Default number of levels in each dimension of a continuous action, as in de Bruin et al. (2018, section 6.3)."""
 
 
 class ActionLevels:
-    """Levels spread evenly over [−1, 1] in each dimension, both ends included.
+    """A finite set of actions, with evenly spaced levels in each dimension.
+
+    The levels of each dimension begin at −1 and end at 1.
 
     Args:
-        levels: number of levels in each dimension; None means the plant's choices, or `USUAL` if it has none.
-        actions: number of dimensions A.
-        choices: number of values that the plant takes in each dimension; empty if actions are continuous.
+        levels: Number of levels in each dimension. None selects the plant's choices or, without choices, `USUAL`.
+        actions: Number of action dimensions A.
+        choices: Number of values that the plant accepts in each dimension. It is empty if actions are continuous.
 
     Attributes:
-        counts: int64 `[A]`, levels of each dimension.
-        table: float32 `[n, A]`, the actions; the last dimension changes fastest.
+        counts: Number of levels in each dimension; int64, shape `[A]`.
+        table: All n combinations of levels; float32, shape `[n, A]`. The last dimension changes fastest.
 
     Raises:
-        UserError: fewer than 2 levels, more than `MOST` combinations, or levels that differ from the plant's choices.
+        UserError: There are fewer than 2 levels or more than `MOST` combinations, or `levels` contradicts `choices`.
     """
 
     def __init__(self, levels: int | None, actions: int, choices: Sequence[int] = ()) -> None:
@@ -69,39 +73,42 @@ Arrays = dict[str, NDArray[Any]]
 
 
 class Learner:
-    """Base class of learners; each is a population of M members.
+    """A base class for learners that train M independent members together.
+
+    A member is one run, with its own networks and random numbers. The first axis of arrays is that of the members.
 
     Args:
-        config: the learner's settings; `betas`, `epsilon` and `clip` are Adam's.
-        setting: the task and the member numbers.
-        shapes: shape of each network, in the order in which weights are drawn; the first network holds the policy.
-        rates: the learning rate of each network.
-        targets: names of the networks that have target networks.
-        initial: arguments of `PopulationMLP.initialise`, which draws the weights.
+        config: Settings of the learner. If it has the fields `betas`, `epsilon` and `clip`, they are settings of Adam.
+        setting: The task, the seed and the numbers of the members.
+        shapes: Shape of each network by name. Weights are drawn in this order. The first network must be the policy's.
+        rates: Learning rate of each network by name.
+        targets: Names of the networks that have a target network.
+        initial: Arguments of `PopulationMLP.initialise`, which draws the initial weights.
 
     Raises:
-        UserError: this learner does not support the plant's actions, or ReF-ER.
+        UserError: The learner does not support the plant's actions or ReF-ER.
 
     Attributes:
-        networks: the networks by name; policy files contain them.
-        targets: target networks, under the names of the networks that they follow.
-        adams: optimisers of networks, and of other learned numbers.
-        normaliser: scales observations and rewards, if the settings ask for it.
-        memory: state of recurrent networks; empty for feed-forward networks.
-        exploration: disturbs a deterministic policy's actions, or draws a stochastic policy's random numbers.
-        refer, density: rules of ReF-ER, and the probability density of exploring actions.
-        steps: int64 `[1]`, number of updates done.
-        fields: widths of further fields to store with each experience ⟨s, a, r, s′⟩.
-        segment: number of successive steps that are stored and replayed together.
-        window: largest number of steps, ending with a sample, that are replayed with it.
-        traces: the rule that computes numbers along stored episodes; None if the learner needs none.
-        on_policy: whether an update on the newest experiences precedes those on replayed ones.
-        supports_chunks: whether `update` accepts the batches of several updates at once; see `Batch`. Not inherited.
-        warmup_episodes: number of episodes, or iterations, before the first update.
-        warming_up: whether the current episode is one of these; the training loop sets it.
-        discrete: whether actions are chosen from a finite set.
-        supports_refer: whether ReF-ER is supported.
-        metric_names: names of the numbers that `metrics` returns.
+        networks: The networks by name. Policy files contain their weights.
+        targets: The target networks, each under the name of its network.
+        adams: The Adam optimisers of the networks and of other trained parameters, by name.
+        normaliser: The normalisation of observations and rewards.
+        memory: The states of recurrent networks. They are empty for feed-forward networks.
+        exploration: The noise on a deterministic policy's actions, or the random numbers of a stochastic policy.
+        refer: The rules of ReF-ER that apply.
+        density: The probability density of exploring actions.
+        steps: Number of updates so far; int64, shape `[1]`.
+        fields: Width of each field that is stored with an experience in addition to ⟨s, a, r, s′⟩, by name.
+        segment: Number of successive steps that are stored and sampled as a unit.
+        window: Largest number of successive steps that are replayed with each sample, including the sample.
+        traces: The rule that computes numbers along stored episodes, such as returns, or None.
+        on_policy: Whether each series of updates begins with an update on the newest experiences.
+        supports_chunks: Whether `update` accepts the batches of several updates at once. The flag is not inherited.
+        warmup_episodes: Number of episodes (iterations, if updates follow a number of steps) before the first update.
+        warming_up: Whether the current episode is one of the `warmup_episodes`. The training loop sets this flag.
+        discrete: Whether actions are chosen from a finite set.
+        supports_refer: Whether the learner supports ReF-ER.
+        metric_names: Names of the numbers that `metrics` returns.
     """
 
     segment = 1
@@ -123,7 +130,10 @@ class Learner:
     config: Any
 
     def __init_subclass__(cls, **words: Any) -> None:
-        """Reset `supports_chunks`, which is not inherited: a subclass may have an `update` of its own."""
+        """Reset `supports_chunks` unless the subclass itself sets it.
+
+        A subclass may override `update` with a method that accepts the batch of a single update only.
+        """
         super().__init_subclass__(**words)
         cls.supports_chunks = vars(cls).get("supports_chunks", False)
 
@@ -170,11 +180,7 @@ class Learner:
 
     @classmethod
     def check(cls, config: Any, actions: Actions, refer: bool = False) -> None:
-        """Check that this learner, with these settings, supports the actions, and ReF-ER if it is used.
-
-        Raises:
-            UserError: it does not; the message names the remedy.
-        """
+        """Raise `UserError` with a remedy unless the learner supports these actions and, if `refer` is true, ReF-ER."""
         if actions.choices and not cls.discrete:
             raise UserError(
                 f"{_name(cls)} acts continuously, and {actions.plant} takes choices; use DQN or ACER-discrete"
@@ -185,14 +191,17 @@ class Learner:
             need_density(_name(cls), config.exploration)
 
     def train_state(self, name: str, samples: int | None = None) -> TrainState:
-        """Return the arrays for updates of a network; a pass evaluates `samples` rows, by default a batch."""
+        """Return the arrays that compiled updates of the network `name` need.
+
+        The work arrays are for passes over `samples` rows, by default over one batch.
+        """
         network, tape = self.networks[name], self.memory.tape(name, samples or self.batch_size)
         return TrainState(network.network, self.targets.get(name, network).network, self.adams[name], tape)
 
     def free_numbers(self, first: float, size: int = 1) -> PopulationMLP:
-        """Return learned numbers `[M, size]` that do not depend on the state and begin at `first`.
+        """Return `size` trained parameters of each member that do not depend on the state and begin at `first`.
 
-        They are the bias of a network without inputs, so that Adam and policy files need no special case.
+        They are the biases of a network without inputs. Adam and policy files therefore need no special case.
         """
         numbers = PopulationMLP(Shape((0, size)), len(self.setting.members), self.setting.dtype)
         numbers.parameters[:] = first
@@ -201,87 +210,100 @@ class Learner:
     # Acting
 
     def normalised(self, observation: AnyFloats) -> AnyFloats:
-        """Return observations `[M, …, S]` normalised, as networks receive them."""
+        """Return the observations `[M, …, S]` of each member, normalised as networks receive them."""
         return self.normaliser.observations(observation)
 
     def start_episode(self, episode: int, members: Bools) -> None:
-        """Begin training episode `episode` (from 0) of the chosen `members` `[M]`; the others continue theirs."""
+        """Begin training episode number `episode` (from 0) of the members that `members` `[M]` selects."""
         self.memory.forget(members)
         self.exploration.start_episode(episode, members)
 
     def explore(self, observation: AnyFloats, active: Bools) -> Explored:
-        """Return the actions to try, `[M, A]`, for observations `[M, S]`; they may exceed ±1.
+        """Return exploring actions `[M, A]` for the next observation `[M, S]` of each member.
 
-        Members that are not `active` `[M]` wait for the others and draw no random numbers.
+        Actions may lie outside [−1, 1]. The statistics of observations are updated, and random numbers are drawn, for
+        members that are `active` `[M]` only.
         """
         self.normaliser.observations.update(observation, active)
         self._advance(observation, active)
         return self.perturb(observation)
 
     def _advance(self, observation: AnyFloats, active: Bools) -> None:
-        """Draw this step's random numbers for the `active` members."""
+        """Update recurrent states and draw the random numbers of one step, for the active members only."""
         normalised = self.normalised(observation)
         self.memory.advance(normalised, active)
         self.exploration.advance(normalised, active)
 
     def perturb(self, observation: AnyFloats) -> Explored:
-        """Return the result of `explore` for another observation `[M, S]`, without drawing random numbers."""
+        """Return an exploring action of each member, from the random numbers of the current step.
+
+        The observations `[M, S]` may differ from those that `explore` received. No random numbers are drawn.
+        """
         mean = self.mean(observation[:, None], self.memory.state)[:, 0]
         return self.memory.with_memory(self.exploration.disturb(mean, self.normalised(observation)))
 
     def mean(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
-        """Return the actions `[M, N, A]` that exploration disturbs; by default those of the policy. See `policy`."""
+        """Return the actions to which exploration adds noise, by default those of `policy`."""
         return self.policy(observation) if state is None else self.policy(observation, state)
 
     def policy(self, observation: AnyFloats, *args: Any, **kwargs: Any) -> AnyFloats:
-        """Return the greedy actions `[M, N, A]` for observations `[M, N, S]`.
+        """Return greedy actions `[M, N, A]` in [−1, 1] for N observations `[M, N, S]` of each member.
 
-        Recurrent policies also take their state `[M, N, H]`; without it, each observation is the first of an episode.
+        A recurrent policy also takes its states `[M, N, H]`, with H numbers each. Without them, each observation is the
+        first of an episode.
         """
         raise NotImplementedError
 
     def policy_head(self) -> PolicyHead:
-        """Return the network that computes the greedy action, and how the action follows from its outputs."""
+        """Return the network that computes the greedy action, and the rule that maps its outputs to the action."""
         raise NotImplementedError
 
     def value(self, observation: AnyFloats) -> AnyFloats:
-        """Return the value `[M, N]` of observations `[M, N, S]` under each member's policy.
+        """Return the values `[M, N]` of N observations `[M, N, S]` under the policy of each member.
 
-        Its unit is that of the reward times the task's `reward_scale`.
+        Their unit is that of rewards times the task's `reward_scale`.
         """
         raise NotImplementedError
 
     def value_bonus(self) -> Floats:
-        """Return an upper bound `[M]` on the term, such as an entropy, that `value` adds to each scaled reward."""
+        """Return upper bounds `[M]` on the term, such as an entropy, that `value` adds to each scaled reward."""
         return np.zeros(len(self.setting.members))
 
     def sample(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
-        """Return actions `[M, N, A]` of the policy without added exploration; a stochastic policy draws them."""
+        """Return actions `[M, N, A]` without exploration noise, which a stochastic policy draws at random."""
         return self.policy(observation) if state is None else self.policy(observation, state)
 
     def act(self, observation: AnyFloats) -> AnyFloats:
-        """Return the greedy actions `[M, A]` for observations `[M, S]`."""
+        """Return the greedy actions `[M, A]` for one observation `[M, S]` of each member."""
         return self.policy(observation[:, None])[:, 0]
 
     def greedy(self) -> Any:
-        """Return an object whose `act(observation [M, S]) -> [M, A]` acts without exploration for one episode."""
+        """Return an object whose method `act` returns greedy actions during one evaluation episode."""
         return Evaluation(self) if self.memory.size else self
 
     def remember(self, observation: AnyFloats, state: AnyFloats) -> AnyFloats:
-        """Return the state `[M, N, H]` of recurrent networks after observations `[M, N, S]`."""
+        """Return the next recurrent states `[M, N, H]`, of H numbers, for N observations `[M, N, S]` of each member."""
         return self.memory.next(self.normalised(observation), state)
 
     def on_step(
         self, reward: Floats, successor: AnyFloats, terminated: Bools, ended: Bools, active: Bools
     ) -> Mapping[str, AnyFloats]:
-        """Process the result of a step, `[M]` each, successor `[M, S]`; return further fields to store."""
+        """Process the result of one environment step, and return further fields to store with the experience.
+
+        The observations after the step are `successor` `[M, S]`. Termination and truncation both set `ended` `[M]`.
+        Only `active` `[M]` members took the step.
+        """
         self.normaliser.rewards.update(reward, active)
         return {}
 
     def on_recorded_step(
         self, experience: Mapping[str, AnyFloats], ended: Bools, active: Bools
     ) -> Mapping[str, AnyFloats]:
-        """Process a recorded experience `[M, width]` of another controller; return further fields to store."""
+        """Process an experience that another controller recorded, and return further fields to store with it.
+
+        The fields of the experience are arrays `[M, width]` by name. Only `active` `[M]` members have an experience. It
+        is the last of an episode where `ended` `[M]` is true.
+        """
         self.normaliser.observations.update(experience["observation"], active)
         self.normaliser.rewards.update(experience["reward"], active)
         self.memory.advance(self.normalised(experience["observation"]), active)
@@ -290,16 +312,16 @@ class Learner:
         return remembered
 
     def metrics(self, stored: Mapping[str, AnyFloats]) -> Mapping[str, NDArray[Any]]:
-        """Return numbers `[M]` that describe learning, given a sample `[M, n, width]` of stored experiences."""
+        """Return metrics of learning by name, such as divergences, with one number per member.
+
+        They are computed from `stored`, the fields `[M, n, width]` of n stored experiences of each member, by name.
+        """
         return self.density.metrics(stored, lambda observation: self.mean(observation, stored.get(FIELD)))
 
     # Learning
 
     def experiences(self, batch: Batch, first: int = 1) -> Experiences:
-        """Return a batch of single experiences as the arrays that compiled updates take.
-
-        `first` is the number, from 1, of the first update that uses the batch.
-        """
+        """Return a batch of single experiences for compiled updates, the first of which has number `first` (from 1)."""
         observation, next_observation = self.memory.inputs(batch, self.normalised)
         updates, scale = self._updates_of(batch), self.normaliser.rewards.factor
         unknown = np.empty((*batch.weight.shape, 0), np.float32)
@@ -315,31 +337,38 @@ class Learner:
         return len(batch.weight) // len(self.setting.members)
 
     def begin_updates(self, batch: Batch) -> int:
-        """Add the number of updates that use a batch to `steps`; return the number, from 1, of the first of them."""
+        """Add the updates that use a batch to `steps`, and return the number, from 1, of the first of them."""
         first = int(self.steps[0]) + 1
         self.steps += self._updates_of(batch)
         return first
 
     def annotations(self, batch: Batch) -> AnyFloats:
-        """Allocate an array `[M·U, B]` for one number of each sample."""
+        """Return an uninitialised array with one entry for each sample of a batch.
+
+        Its shape is `[M, B]` for B samples of each member, and `[M·U, B]` if the batch is for U updates.
+        """
         return np.empty(batch.weight.shape, self.setting.dtype)
 
     def update(self, batch: Batch) -> Mapping[str, AnyFloats]:
-        """Do the updates of a batch; return annotations `[M·U, B]`: `td_error`, and the inputs of traces."""
+        """Update the networks on a batch, and return numbers to store with each sample, by name.
+
+        They are TD errors (`td_error`) and the inputs of `traces`. Their shape is `[M·U, B]` for U updates with B
+        samples.
+        """
         raise NotImplementedError
 
     def update_all(self, batches: Iterable[Batch]) -> None:
-        """Do the updates of successive batches, each drawn only when it is needed; return no annotations."""
+        """Update the networks on several batches in turn, each of which is drawn when it is needed."""
         for batch in batches:
             self.update(batch)
 
     # Saving
 
     def weights(self) -> dict[str, NDArray[np.generic]]:
-        """Return weights `[M, in, out]` and biases `[M, out]` of all layers by name, and the normalisation.
+        """Return all weights `[M, in, out]`, biases `[M, out]` and statistics of normalisation by name.
 
-        If observations are normalised, the networks receive clip((s − mean) · scale, ±bound), with `observation.mean`
-        and `observation.scale` `[M, S]` and `observation.bound` `[M]`.
+        If observations are normalised, networks receive clip((s − mean) · scale, ±bound). The arrays `observation.mean`
+        and `observation.scale` have shape `[M, S]`, and `observation.bound` has shape `[M]`.
         """
         named: dict[str, NDArray[np.generic]] = {}
         for name, network in self.networks.items():
@@ -347,10 +376,12 @@ class Learner:
         return {**named, **self.normaliser.state_dict()}
 
     def load_weights(self, weights: Mapping[str, NDArray[np.generic]]) -> None:
-        """Load `weights` of equally many members, also into target networks; optimisers and exploration do not change.
+        """Load `weights` of the same number of members into networks and target networks.
+
+        Optimisers and exploration do not change.
 
         Raises:
-            UserError: the names or shapes of the weights differ from those of this learner.
+            UserError: The names or shapes of the weights differ from those of this learner.
         """
         mine = self.weights()
         if {name: array.shape for name, array in mine.items()} != {name: a.shape for name, a in weights.items()}:
@@ -367,7 +398,10 @@ class Learner:
             target.parameters[:] = self.networks[name].parameters
 
     def trained(self) -> Arrays:
-        """Return the arrays `[M, P]` that updates change: networks, target networks, Adam's moments."""
+        """Return the arrays that updates change, by name.
+
+        They are the P parameters of each network and target network, and Adam's moments, with shape `[M, P]`.
+        """
         return {
             **{name: network.parameters for name, network in self.networks.items()},
             **{f"{name}_target": target.parameters for name, target in self.targets.items()},
@@ -376,29 +410,29 @@ class Learner:
         }
 
     def state_dict(self) -> Arrays:
-        """Return all arrays that the next updates and actions depend on, by name."""
+        """Return all arrays on which the next updates and actions depend, by name."""
         return {**self.trained(), "steps": self.steps, **self.normaliser.state_dict(), **self._extra_state()}
 
     def _extra_state(self) -> Arrays:
-        """Return further arrays that change, such as random streams; loading overwrites them in place."""
+        """Return further arrays that change in training, such as random streams, which loading overwrites in place."""
         exploration = {f"exploration_{name}": array for name, array in self.exploration.state_dict().items()}
         return {**exploration, **self.density.state_dict(), **self.memory.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Restore a `state_dict`; the learner continues with identical bits."""
+        """Restore the arrays that `state_dict` returned, so that the learner continues with identical bits."""
         for name, array in self.state_dict().items():
             array[...] = state[name]
 
 
 class Evaluation:
-    """A recurrent learner in one evaluation episode, whose state is separate from that of training."""
+    """A recurrent learner in one evaluation episode, whose states are separate from those of training."""
 
     def __init__(self, learner: Learner) -> None:
         self.learner = learner
         self.state: AnyFloats = np.zeros_like(learner.memory.before[:, None])
 
     def act(self, observation: AnyFloats) -> AnyFloats:
-        """Return the greedy actions `[M, A]` for the next observations `[M, S]`."""
+        """Return the greedy actions `[M, A]` for the next observation `[M, S]` of each member."""
         row = observation[:, None]
         action = self.learner.policy(row, self.state)[:, 0]
         self.state = self.learner.remember(row, self.state)

@@ -1,4 +1,4 @@
-"""Learners by name, and descriptions of their settings."""
+"""Registry of learners by name, and descriptions of their settings."""
 
 import dataclasses
 import sys
@@ -23,7 +23,7 @@ LEARNERS: Final = Registry(
     base="replaybench.controllers.learner:Learner",
     group="replaybench.learners",
 )
-"""A learner's module also defines its settings, `<class>Config`."""
+"""Registered learners. The module of a learner also contains the class of its settings, `<class name>Config`."""
 
 
 _SB3: Final = {"batch_size": 256, "replays_per_experience": 256.0, "tau": 0.005}
@@ -46,14 +46,14 @@ SB3: Final[dict[str, dict[str, Any]]] = {
         "temperature_rate": 3e-4,
     },
 }
-"""Settings of the variants `DDPG:sb3`, `TD3:sb3` and `SAC:sb3`: Stable-Baselines3's defaults, one update per step."""
+"""Settings of `DDPG:sb3`, `TD3:sb3` and `SAC:sb3`: the defaults of Stable-Baselines3, with one update per step."""
 
 
 def variant_settings(name: str) -> dict[str, Any]:
-    """Return the settings of a variant that comes with the package; none for any other name.
+    """Return the settings of a predefined variant, such as `SAC:sb3`, or none for any other name.
 
     Raises:
-        UserError: there is no such variant of this learner.
+        UserError: The label is `sb3`, but the learner has no such variant.
     """
     algorithm = algorithm_of(name)
     if name[len(algorithm) :] != ":sb3" or algorithm.endswith(".py"):
@@ -64,7 +64,10 @@ def variant_settings(name: str) -> dict[str, Any]:
 
 
 def algorithm_of(name: str) -> str:
-    """Return a name without a variant's label: `DDPG` of `DDPG:decay`, `own.py:Mine` of `own.py:Mine:decay`."""
+    """Return the name of a learner without the label of a variant.
+
+    For example, `DDPG:decay` gives `DDPG`, and `own.py:Mine:decay` gives `own.py:Mine`.
+    """
     path, separator, rest = name.partition(".py:")
     if separator:
         return f"{path}{separator}{rest.partition(':')[0]}"
@@ -72,18 +75,18 @@ def algorithm_of(name: str) -> str:
 
 
 def spelled(name: str) -> str:
-    """Return a learner's name in the registered case; the label of a variant is unchanged."""
+    """Return the name of a learner in its registered spelling, with the label of a variant unchanged."""
     algorithm = algorithm_of(name)
     return algorithm + name[len(algorithm) :]
 
 
 def load_learner(name: str) -> tuple[Any, Any]:
-    """Return a learner's class and its configuration class.
+    """Return the class of a learner and the class of its settings.
 
-    A label after a colon names a variant of the learner's settings: `DDPG:decay` is a DDPG.
+    A label after a colon names a variant of the settings. For example, `DDPG:decay` gives the classes of `DDPG`.
 
     Raises:
-        UserError: there is no such learner.
+        UserError: There is no such learner, or its module contains no settings class.
     """
     learner = LEARNERS.load(algorithm_of(name))
     config = getattr(sys.modules[learner.__module__], f"{learner.__name__}Config", None)
@@ -93,79 +96,79 @@ def load_learner(name: str) -> tuple[Any, Any]:
 
 
 def name_of(kind: type) -> str:
-    """Return the name of a learner's class in studies; the class's own name if it has none."""
+    """Return the name of a learner's class in studies, or the class's own name if it is not registered."""
     return next((name for name, path in LEARNERS.own.items() if path.endswith(f":{kind.__name__}")), kind.__name__)
 
 
 SETTING_WORDS: Final = {
-    "action_layer": "hidden layer of the critic that the action joins; 0: with the observation",
-    "activation": "of the hidden layers",
-    "actor_hidden": "units of the actor's hidden layers",
+    "action_layer": "number of the critic's hidden layer that receives the action; 0: the action joins the observation",
+    "activation": "activation function of the hidden layers",
+    "actor_hidden": "numbers of units in the actor's hidden layers",
     "actor_rate": "learning rate of the actor",
-    "advantage_hidden": "units of the advantage network's hidden layers",
-    "alpha": "weight of the critic against imitation; towards 0 the actor copies the recording",
-    "average": "weight α of the old average policy when it follows the policy",
-    "batch_size": "experiences (ACER: segments) of an update",
-    "betas": "Adam's decay rates of the first and second moment",
-    "bounded": "whether tanh bounds the policy's mean",
-    "clip": "largest norm of a gradient; null: not clipped",
-    "copy_every": "updates between copies of the network into its target network",
-    "critic_hidden": "units of the critic's hidden layers",
+    "advantage_hidden": "numbers of units in the advantage network's hidden layers",
+    "alpha": "weight of the critic compared with imitation; with α near 0 the actor copies the recorded actions",
+    "average": "α in the update of the average policy, θ_a ← α θ_a + (1 − α) θ",
+    "batch_size": "number of experiences (ACER: segments) in a batch",
+    "betas": "Adam's decay rates of the first and second moments",
+    "bounded": "whether tanh bounds the mean of the policy",
+    "clip": "largest norm of a gradient; null: gradients are not clipped",
+    "copy_every": "number of updates between copies of the network into its target network",
+    "critic_hidden": "numbers of units in the critic's hidden layers",
     "critic_rate": "learning rate of the critic",
-    "decay_episodes": "episodes, or iterations, over which the random share falls",
+    "decay_episodes": "number of episodes, or iterations, over which the probability of random actions falls",
     "delta": "δ of the trust region: bound on the step away from the average policy",
-    "diagonal": "function that makes the diagonal of L positive",
-    "double": "whether the network chooses the successor's action and the target network values it",
-    "dueling": "whether the critic is a stochastic dueling network; false: Q in addition to V",
+    "diagonal": "function that makes the diagonal of L positive (exp or softplus)",
+    "double": "whether double Q-learning is used: the network chooses the next action, the target network evaluates it",
+    "dueling": "whether the critic is a stochastic dueling network; false: a network Q in addition to V",
     "entropy": "weight of the policy's entropy",
     "epsilon": "Adam's ε",
-    "exploration.decay_episodes": "episodes, or iterations, over which the amplitude falls",
-    "exploration.diffusion": "standard deviation of the process noise's steps",
-    "exploration.first_amplitude": "amplitude of the noise at first, in halves of the action's range",
-    "exploration.form": "process (correlated) or gaussian (white)",
-    "exploration.friction": "share of the process noise's state that is lost in a step",
-    "exploration.last_amplitude": "amplitude of the noise from decay_episodes on",
+    "exploration.decay_episodes": "number of episodes, or iterations, over which the amplitude of the noise falls",
+    "exploration.diffusion": "standard deviation of the steps of the noise process",
+    "exploration.first_amplitude": "amplitude of the noise in the first episode, in halves of the action's range",
+    "exploration.form": "process (correlated), gaussian (white) or parameter (noise on the actor's weights)",
+    "exploration.friction": "share of its state that the noise process loses in each step",
+    "exploration.last_amplitude": "amplitude of the noise from episode decay_episodes on",
     "exploration.per_second": "whether diffusion and friction hold at 50 Hz and are converted to the control rate",
-    "first_random": "share of random actions at first",
-    "first_sigma": "standard deviation of the policy at first",
-    "first_temperature": "weight of the entropy at first, where it is learned",
+    "first_random": "probability of a random action in the first episode",
+    "first_sigma": "initial standard deviation of the policy",
+    "first_temperature": "initial weight of the entropy, if this weight is learned",
     "half": "whether the quadratic advantage has the factor ½",
-    "hidden": "units of the hidden layers",
-    "huber": "TD error beyond which the loss is linear; null: quadratic",
+    "hidden": "numbers of units in the hidden layers",
+    "huber": "size of the TD error above which the loss is linear; null: the loss is quadratic everywhere",
     "l2": "weight decay of the critic",
-    "l2_form": "coupled (in Adam's gradient), decoupled, or weights (no biases)",
-    "last_random": "share of random actions from decay_episodes on",
+    "l2_form": "coupled (through Adam's gradient), decoupled, or weights (through Adam's gradient, without biases)",
+    "last_random": "probability of a random action from episode decay_episodes on",
     "layer_norm": "whether hidden layers are normalised before their activation",
     "learning_rate": "learning rate of the network",
-    "levels": "values of each action dimension; null: the plant's choices, else 15",
+    "levels": "number of values of each action dimension; null: the plant's choices, or 15 if it has none",
     "log_ratio_bound": "bound on the logarithm of importance weights",
-    "memory": "LSTM before the layers, a table (layers, units, window, start, burn_in, forget_bias); null: none",
-    "normalise.clip": "bound of normalised observations; null: none",
-    "normalise.observations": "whether observations are standardised by their running mean and deviation",
+    "memory": "table of the LSTM layers (layers, units, window, start, burn_in, forget_bias); null: no LSTM",
+    "normalise.clip": "bound of normalised observations; null: no bound",
+    "normalise.observations": "whether observations are standardised by their running mean and standard deviation",
     "normalise.rewards": "whether rewards are divided by their running root mean square",
-    "on_policy": "whether each episode is followed by an update on the newest segments",
-    "output_bound": "bound of the last layers' first weights; null: by their inputs",
-    "output_scale": "factor on the last layers' first weights",
-    "policy_delay": "critic updates for each update of the actor",
-    "policy_hidden": "units of the policy's hidden layers",
+    "on_policy": "whether an update on the newest segments follows each episode",
+    "output_bound": "bound of the initial weights of the last layers; null: the bound depends on the number of inputs",
+    "output_scale": "factor on the initial weights of the last layers",
+    "policy_delay": "number of critic updates for each update of the actor",
+    "policy_hidden": "numbers of units in the policy's hidden layers",
     "policy_rate": "learning rate of the policy",
-    "policy_return": "return that the policy follows: opc (traces of 1) or ret (Retrace)",
+    "policy_return": "return in the policy gradient: opc (traces of 1) or ret (Retrace)",
     "rate": "learning rate of the network",
-    "replays_per_experience": "how often each experience is replayed on average; batch_size: one update a step",
-    "retrace": "whether returns are Retrace's; false: importance sampling",
-    "samples": "sampled actions of the dueling network",
-    "segment": "steps of a segment",
-    "sigma": "standard deviation of the policy; V-RACER: free, fixed, or an output of the network",
-    "smoothing": "standard deviation of the noise in the target's action",
-    "smoothing_clip": "bound of that noise",
-    "tau": "share of the network that its target network takes over in an update",
-    "temperature": "weight of the entropy; null: learned",
+    "replays_per_experience": "mean number of replays of an experience; the batch size gives one update per step",
+    "retrace": "whether returns are computed by Retrace; false: by importance sampling",
+    "samples": "number of sampled actions of the dueling network",
+    "segment": "number of steps in a segment",
+    "sigma": "standard deviation of the policy; for V-RACER free, fixed or network (an output of the network)",
+    "smoothing": "standard deviation of the noise on the target's action",
+    "smoothing_clip": "bound of the noise on the target's action",
+    "tau": "τ in the update of the target network, θ⁻ ← τ θ + (1 − τ) θ⁻",
+    "temperature": "weight of the entropy; null: this weight is learned",
     "temperature_rate": "learning rate of the temperature",
     "trajectory_weights": "whether returns are weighted along the segment (TIS)",
-    "truncate_at": "c, at which importance weights are truncated",
+    "truncate_at": "c, the value at which importance weights are truncated",
     "truncation": "whether importance weights are truncated; false: c = ∞",
     "trust_region": "whether gradients are projected into the trust region",
-    "value_hidden": "units of the value network's hidden layers",
-    "version": "present, or first: with a value network and a fixed temperature",
-    "warmup_episodes": "episodes, or iterations, before the first update",
+    "value_hidden": "numbers of units in the value network's hidden layers",
+    "version": "present, or first (with a value network and a fixed temperature)",
+    "warmup_episodes": "number of episodes, or iterations, before the first update",
 }

@@ -1,6 +1,7 @@
-"""Populations: M members of one plant with Gymnasium's vector interface.
+"""Environments that simulate M independent copies of a plant with Gymnasium's vector interface.
 
-Members share only the settings: the observations of a member depend on the root seed, its number and its actions.
+The copies are called members and share only the settings. The observations of a member depend on the root seed, on the
+member's number and on the member's actions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,8 +34,8 @@ from replaybench.runtime.errors import UserError
 from replaybench.runtime.streams import Stream
 
 _STARTS: Final[dict[Role, str]] = {"training": "initial state", "evaluation": "evaluation initial state"}
-_LARGEST_NORMAL: Final = 9.0  # a stream's normal draws cannot exceed √(106 ln 2) = 8.6
-_AUTORESET: Final = getattr(gymnasium.vector, "AutoresetMode", None)  # Gymnasium 1.0 has none
+_LARGEST_NORMAL: Final = 9.0  # normal random numbers of a stream cannot exceed √(106 ln 2) = 8.6
+_AUTORESET: Final = getattr(gymnasium.vector, "AutoresetMode", None)  # Gymnasium 1.0 has no AutoresetMode
 _OF_SIGNALS: Final = ("action", "observation", "true_state", "sensor_error", "actuator_error")
 
 
@@ -43,36 +44,42 @@ BoolArray = NDArray[np.bool_]
 
 
 class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
-    """A population of one plant (de Bruin et al. 2018, section 4 and appendix A).
+    """A vectorised environment that simulates M members, which are independent copies of one plant.
 
-    Observations are noisy normalised states float32 `[M, S]`, never clipped; actions are float32 `[M, A]` in [-1, 1].
-    The plant gets `clip(clip(action) + noise)`, or the nearest of its choices; rewards float64 `[M]` follow from the
-    true states and that action, and are unscaled. A member whose episode has ended does not change until `reset` is
-    called with its `reset_mask`: its reward is 0, its flags stay and it draws no noise.
+    Observations are noisy normalised states, float32 `[M, S]`, and are never clipped. Actions are float32 `[M, A]` in
+    [-1, 1]. The plant gets `clip(clip(action) + noise)`. A plant with discrete actions gets the discrete action nearest
+    to this value. Rewards are float64 `[M]` and not scaled for learning. They depend on the noise-free states and on
+    the action that the plant gets.
+
+    After the end of its episode, a member does not change until `reset` selects the member by `reset_mask`. Until then,
+    its rewards are 0, `terminated` and `truncated` keep their values, and no noise is drawn. The noise model is that of
+    de Bruin et al. (2018, eqs. 1 and 2).
 
     Args:
-        plant: the plant, or its name for `make_plant`.
-        num_envs: number of members M.
-        parameters: values of the plant's fields, if it is given by name.
-        frequency: samples per second [Hz], which divide the episode into whole samples; the plant's own by default.
-        sensor_noise, actuator_noise: standard deviations of the additive noise on every normalised state and action.
-        seed: root seed of the noise.
-        members: member numbers `[M]`, `range(num_envs)` by default.
-        role: "evaluation" uses separate random streams.
-        wrap_noisy_angle: wrap noisy angles into their range; in the paper, noise is only added.
-        observe: names of the observed states; all if empty.
-        nan_actions: on a NaN action, "raise" an error, or let the member "fail": its reward is NaN for the rest of its
-            episode, and the others continue.
+        plant: The plant, or its name for `make_plant`.
+        num_envs: Number of members M.
+        parameters: Values of the plant's parameters by name, if `plant` is a name.
+        frequency: Control rate [Hz], at which an episode has a whole number of steps. By default the plant's own rate.
+        sensor_noise: Standard deviation of the noise that is added to every normalised state.
+        actuator_noise: Standard deviation of the noise that is added to every normalised action.
+        seed: Root seed of the noise and of random initial states.
+        members: Numbers of the members, `[M]`, which select their random streams. By default `range(num_envs)`.
+        role: "training" or "evaluation". Evaluation uses separate random streams.
+        wrap_noisy_angle: Whether noisy angles are wrapped into their range. De Bruin et al. (2018) add noise without
+            wrapping.
+        observe: Names of the observed states. All states are observed if `observe` is empty.
+        nan_actions: Response to a NaN action. "raise" raises an error. "fail" sets the member's reward to NaN for the
+            rest of its episode, and the other members continue.
         render_mode: "rgb_array" or None.
 
     Attributes:
-        plant: the plant.
-        members: the member numbers.
-        dt: sample time [s].
-        steps_per_episode: samples per episode.
+        plant: The plant.
+        members: The numbers of the members.
+        dt: Length of a control step [s].
+        steps_per_episode: Number of control steps in an episode.
 
     Raises:
-        UserError: a setting is out of its range.
+        UserError: A setting is out of its range.
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012 (as Gymnasium declares it)
@@ -132,11 +139,11 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Float32Array, dict[str, Any]]:
-        """Start episodes of the chosen members; return the observations and infos of all members.
+        """Start new episodes of the chosen members, and return the observations and infos of all members.
 
         Args:
-            seed: new root seed of the chosen members' noise; with None their streams continue.
-            options: `{"reset_mask": bool [M]}` chooses members, by default all.
+            seed: New root seed for the random streams of the chosen members. With None, the streams continue.
+            options: `{"reset_mask": mask}` chooses members by a bool array `[M]`. By default all members are chosen.
         """
         super().reset(seed=seed)
         chosen = reset_mask(options, self.num_envs)
@@ -156,15 +163,19 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
     def step(
         self, actions: ArrayLike
     ) -> tuple[Float32Array, NDArray[np.float64], BoolArray, BoolArray, dict[str, Any]]:
-        """Advance every running member by one sample; all returned arrays are new.
+        """Advance every member with a running episode by one control step, and return new arrays.
 
         Args:
-            actions: commanded actions `[M, A]`; they are clipped to [-1, 1].
+            actions: Commanded actions `[M, A]`, which are clipped to [-1, 1].
 
         Returns:
-            Observation, reward, terminated, truncated, and the infos `event` (int64 `[M]`), `true_state` (all
-            states, normalised, float32 `[M, S]`), `sensor_noise` (of the observed states, float32), `actuator_noise`
-            (float32 `[M, A]`).
+            observation: Noisy normalised states, float32 `[M, S]`.
+            reward: Unscaled rewards, float64 `[M]`.
+            terminated: Whether each member has reached a terminal state, bool `[M]`.
+            truncated: Whether a time limit or the simulator has ended each episode, bool `[M]`.
+            infos: Arrays by name. `true_state` contains all states, normalised and without noise, float32 `[M, S]`.
+                `sensor_noise` is the noise on the observed states, and `actuator_noise` that on the actions, float32.
+                `event` contains the plant's events in this step as bits, int64 `[M]`. Plants may add further arrays.
         """
         if not self._started:
             raise ResetNeeded("call reset() on every member before step()")
@@ -189,14 +200,16 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         return self._of_seen(signals.observation), engine.reward.copy(), *ended, self._infos()
 
     def simulate(self, state: ArrayLike, action: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Advance given states by one sample without noise; members do not change.
+        """Advance given states by one control step without noise and without changing the members.
 
         Args:
-            state: normalised states `[..., S]`.
-            action: normalised actions `[..., A]`, clipped to [-1, 1]; leading axes broadcast.
+            state: Normalised states `[..., S]`.
+            action: Normalised actions `[..., A]`, which are clipped to [-1, 1]. Leading axes broadcast against those of
+                `state`.
 
         Returns:
-            The normalised next states float64 `[..., S]` and the unscaled reward float64 `[...]`.
+            state: Normalised next states, float64 `[..., S]`.
+            reward: Unscaled rewards, float64 `[...]`.
         """
         plant = with_equations(self.plant, "a step from any state")
         for what, given, names in (("state", state, plant.state_names), ("action", action, plant.action_names)):
@@ -207,11 +220,11 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         return plant.normalise_state(after), reward
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """Return a copy of the complete state, arrays `[M, ...]` by name; `observed` is in physical units."""
+        """Return a copy of the complete state as arrays `[M, ...]` by name, with `observed` in physical units."""
         return {name: array.copy() for name, array in self._changing().items()} | self._engine.get_state()
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Restore a result of `get_state`, bit for bit."""
+        """Restore a state that `get_state` returned, bit for bit."""
         own = self.get_state()
         if state.keys() != own.keys() or any(np.shape(state[name]) != own[name].shape for name in own):
             raise UserError(f"this is not the state of a population of {self.num_envs} {self.plant.name}")
@@ -222,13 +235,13 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         self._begun[:] = self._started = True
 
     def render(self) -> tuple[NDArray[np.uint8], ...] | None:
-        """Return one image uint8 `[height, width, 3]` per member, or None without a render mode."""
+        """Return one image uint8 `[height, width, 3]` per member, or None if there is no render mode."""
         if self.render_mode is None:
             return None
         return tuple(self._frame(member) for member in range(self.num_envs))
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Free the engine's resources."""
+        """Free the resources of the simulator."""
         if hasattr(self, "_engine"):  # Gymnasium also closes environments whose construction failed
             self._engine.close()
 
@@ -241,7 +254,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         return self._canvas.frame(self._engine.observed[member], self._signals.action[member], seconds)
 
     def _changing(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays that change during an episode, except the engine's own."""
+        """Return the arrays that change during an episode, except those in the state of the engine."""
         return {
             **{name: getattr(self._signals, name) for name in _OF_SIGNALS},
             "sensor_stream": self._signals.sensor.state, "actuator_stream": self._signals.actuator.state,
@@ -251,7 +264,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         }  # fmt: skip
 
     def _of_seen(self, states: Float32Array) -> Float32Array:
-        """Return a copy of the observed columns of `states` `[M, S]`."""
+        """Return a copy of those columns of `states` `[M, S]` that are observed."""
         return states.copy() if self._sees_all else states[:, self._seen]
 
     def _infos(self) -> dict[str, Any]:
@@ -265,7 +278,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
 
 
 class SingleEnv(gymnasium.Env[Float32Array, Float32Array]):
-    """A single plant, made by `gymnasium.make("replaybench/Pendulum-v0")`, with the settings of `PopulationEnv`."""
+    """A Gymnasium environment of one plant, with the id `replaybench/Name-v0` and the settings of `PopulationEnv`."""
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 50}  # noqa: RUF012 (as in Gymnasium)
 
@@ -280,7 +293,7 @@ class SingleEnv(gymnasium.Env[Float32Array, Float32Array]):
 
     @property
     def spec(self) -> EnvSpec | None:
-        """The specification from Gymnasium's registry, with `max_episode_steps` for the current rate.
+        """The specification from Gymnasium's registry, with the `max_episode_steps` of the current control rate.
 
         A fixed time limit in the registry would truncate episodes at higher rates.
         """
@@ -295,7 +308,11 @@ class SingleEnv(gymnasium.Env[Float32Array, Float32Array]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Float32Array, dict[str, Any]]:
-        """Start an episode; a seed restarts the noise. Without a seed, the first one is random, as in Gymnasium."""
+        """Start an episode, and return the first observation and the infos.
+
+        A seed restarts the random streams. If no seed was ever given, the first episode uses a random seed, as in
+        Gymnasium.
+        """
         super().reset(seed=seed)
         if seed is None and not self._seeded:
             seed = int(self.np_random.integers(2**31))
@@ -304,17 +321,17 @@ class SingleEnv(gymnasium.Env[Float32Array, Float32Array]):
         return observation[0], _first(infos)
 
     def step(self, action: Float32Array) -> tuple[Float32Array, float, bool, bool, dict[str, Any]]:
-        """Advance by one sample under the commanded action `[A]`."""
+        """Advance the plant by one control step under the commanded action `[A]`."""
         observation, reward, terminated, truncated, infos = self.population.step(np.asarray(action)[None])
         return observation[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), _first(infos)
 
     def render(self) -> NDArray[np.uint8] | None:
-        """Return the image uint8 `[height, width, 3]`, or None without a render mode."""
+        """Return an image uint8 `[height, width, 3]`, or None if there is no render mode."""
         frames = self.population.render()
         return None if frames is None else frames[0]
 
     def close(self) -> None:
-        """Free the resources of the plant's engine."""
+        """Free the resources of the simulator."""
         self.population.close()
 
 

@@ -1,4 +1,4 @@
-"""Plants by name: built in, from installed packages, from users' files, and Gymnasium's tasks.
+"""The registry of plants by name: built-in plants, installed packages, users' files and tasks of Gymnasium.
 
 Importing this module imports no plant.
 """
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from replaybench.envs.interface.plant import Parameter, Plant
 
 GYMNASIUM: Final = "gymnasium:"
-"""Prefix of the id of a task that is registered with Gymnasium."""
+"""Prefix of the names of plants that are tasks of Gymnasium, as in `gymnasium:Pendulum-v1`."""
 
 
 class Entry(NamedTuple):
-    """The module of a plant, and its requirements."""
+    """The module of a built-in plant, and the packages that the plant needs."""
 
     module: str
-    needs: str = ""  # a package beyond the project's own dependencies
-    extra: str = ""  # the project's extra that installs it
-    outgrown_by: tuple[str, int] | None = None  # a package, and its first major version that does not work
+    needs: str = ""  # a package that is not among the project's own dependencies
+    extra: str = ""  # the extra of replaybench that installs the package
+    outgrown_by: tuple[str, int] | None = None  # a package, and its first major version with which the plant fails
 
 
 _MUJOCO: Final = ("mujoco", "mujoco")
@@ -69,23 +69,25 @@ PLANTS: Final = Registry(
 
 
 def plant_names() -> tuple[str, ...]:
-    """Return the names of the plants that come with the package, available or not."""
+    """Return the names of all built-in plants, including those whose packages are not installed."""
     return tuple(_PLANTS)
 
 
 def is_installed(name: str) -> bool:
-    """Return whether only installed code makes a plant of this name, so that a stored file may name it.
+    """Return whether a plant of this name needs no code except that of installed packages.
 
-    This includes plants of installed packages, and Gymnasium's tasks unless their names import a file or module.
+    A stored file may name only such plants. They are the built-in plants, the plants of installed packages, and the
+    tasks of Gymnasium whose names import no file or module.
     """
     registered = name.startswith(GYMNASIUM) and ":" not in name.removeprefix(GYMNASIUM)
     return registered or PLANTS.spelled(name) in PLANTS
 
 
 def stored_plant(stored: str, given: str | None, parameters: Mapping[str, Parameter]) -> Plant | None:
-    """Return the plant that a file names, or the one `given` by the user in its place; raise as `make_plant`.
+    """Return the plant that a stored file names, or None if this would import code that the user has not named.
 
-    None if the plant would execute code that only the file names.
+    If the user has `given` the name of another plant, that plant is returned instead. `make_plant` may raise
+    `UserError`.
     """
     try:
         with imports_only(given):
@@ -95,7 +97,7 @@ def stored_plant(stored: str, given: str | None, parameters: Mapping[str, Parame
 
 
 def missing(name: str) -> str:
-    """Return the command that installs the missing requirements of a plant; empty if none is missing."""
+    """Return the command that installs the missing packages of a plant, or an empty text if none is missing."""
     entry = _PLANTS.get(PLANTS.spelled(name), Entry(""))
     here = not entry.needs or importlib.util.find_spec(entry.needs) is not None
     if entry.outgrown_by and here:
@@ -108,14 +110,14 @@ def missing(name: str) -> str:
 
 
 def make_plant(name: str, /, **parameters: Parameter) -> Plant:
-    """Return a plant with the given values of its fields, and a `discount` in place of the declared one.
+    """Make a plant by its name.
 
     Args:
-        name: a name from `plant_names()`, `path/to/file.py:ClassName`, or `gymnasium:Name-v0`.
-        parameters: the values.
+        name: A name from `plant_names()`, `path/to/file.py:ClassName`, or `gymnasium:Name-v0`.
+        parameters: Values of the plant's parameters. The keyword `discount` replaces the plant's discount factor.
 
     Raises:
-        UserError: there is no such plant, file, class or parameter.
+        UserError: There is no such plant, file, class or parameter.
     """
     plant = plant_class(name)
     fields = [field.name for field in dataclasses.fields(plant)]
@@ -135,7 +137,7 @@ def make_plant(name: str, /, **parameters: Parameter) -> Plant:
 
 
 def plant_class(name: str) -> type[Plant]:
-    """Return the class of the plant that `make_plant` returns for a name."""
+    """Return the class of the plant that `make_plant` makes for the same name."""
     if name.startswith(GYMNASIUM):
         from replaybench.envs.foreign.gymnasium_plant import plant_of
 
@@ -152,9 +154,10 @@ def plant_class(name: str) -> type[Plant]:
 
 
 def register_gymnasium() -> None:
-    """Register every plant with Gymnasium as `replaybench/<name>-v0`, single and vectorised.
+    """Register every built-in plant with Gymnasium as `replaybench/<name>-v0`, single and vectorised.
 
-    Importing `replaybench.envs` calls this, and so does `gymnasium.make("replaybench.envs:replaybench/Pendulum-v0")`.
+    Importing `replaybench.envs` calls this function. `gymnasium.make("replaybench.envs:replaybench/Pendulum-v0")` also
+    imports the package.
     """
     from gymnasium.envs.registration import register, registry
 

@@ -1,6 +1,6 @@
-"""An own plant: swing a pole up on a cart. Run `python examples/cart_pole.py`.
+"""A plant of your own, given by equations: a cart swings up a pole. Run `python examples/cart_pole.py`.
 
-Studies name it by its file: `examples/cart_pole.py:CartPole`.
+Studies name the plant by its file: `examples/cart_pole.py:CartPole`.
 """
 
 import math
@@ -14,15 +14,15 @@ from replaybench.envs.ode.plant import OdePlant, wrap_angle
 
 @dataclass(frozen=True, kw_only=True)
 class CartPole(OdePlant):
-    """A pole hinged on a driven cart (point mass on a massless rod); the angle is 0 hanging, ±π upright."""
+    """A cart that has to swing up a pole, which is a point mass on a massless rod."""
 
     cart: float = 0.5  # mass [kg]
     pole: float = 0.2  # mass [kg]
-    length: float = 0.3  # [m]
-    friction: float = 0.1  # of the cart [N s/m]
+    length: float = 0.3  # length of the pole [m]
+    friction: float = 0.1  # friction of the cart [N s/m]
 
     name = "CartPole"
-    state_names = ("position", "velocity", "angle", "angular velocity")
+    state_names = ("position", "velocity", "angle", "angular velocity")  # the angle is 0 hanging, ±π upright
     state_units = ("m", "m/s", "rad", "rad/s")
     action_names = ("force",)
     action_units = ("N",)
@@ -57,13 +57,13 @@ class CartPole(OdePlant):
 
 
 def main() -> None:
-    """Swing up 1000 cart-poles with noisy sensors by adding energy until it is enough for the upright position."""
+    """Swing up 1000 poles with noisy sensors, by adding energy up to that of the upright position."""
     from replaybench.envs.population import PopulationEnv
 
     plant = CartPole()
     env = PopulationEnv(plant, 1000, frequency=100, sensor_noise=0.01)
     observation, _ = env.reset(seed=1)
-    observation += 0.02  # at exact rest the controller has no direction in which to start
+    observation += 0.02  # from exact rest the controller would not start
     highest = np.zeros(env.num_envs)
     for _ in range(env.steps_per_episode):
         position, velocity, angle, spin = plant.denormalise_state(observation).T

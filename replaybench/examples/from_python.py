@@ -1,4 +1,7 @@
-"""Train a population of learners from Python; print a line every ten episodes. Run: python examples/from_python.py"""
+"""Train a population of learners from Python, and print a line every ten episodes.
+
+Run `python examples/from_python.py`.
+"""
 
 from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
 from replaybench.controllers.interface.agent import LearnerSetting, Task
@@ -9,7 +12,7 @@ from replaybench.replay.strategies.notation import parse
 
 
 def main(episodes: int = 100, members: int = 8) -> float:
-    """Train `members` learners and return their mean reward per step in the last episode."""
+    """Train `members` learners, and return their mean reward per step in the last episode."""
     env = PopulationEnv("PendulumDCSC", members, frequency=50, sensor_noise=0.02, seed=1)
     task = Task(observation_size=2, action_size=1, discount=0.95, reward_scale=env.plant.reward_scale)
     agent = DDPG(DDPGConfig(), LearnerSetting(task, root=1, members=range(members)))

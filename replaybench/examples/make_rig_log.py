@@ -1,7 +1,7 @@
 """Write `rig_log.csv`, a simulated log of a pendulum test rig, as an example for `replaybench import`.
 
-An operator swings the pendulum up with pulses of voltage and lets it swing out. The logger fails once for two seconds.
-The angle comes from an encoder of 2048 counts, the velocity is noisy, and the clock jitters a little.
+An operator swings the pendulum up with pulses of voltage, and then lets it swing out. The logger fails once for two
+seconds. The angle comes from an encoder of 2048 counts, the velocity is noisy, and the clock jitters a little.
 """
 
 import math
@@ -19,18 +19,19 @@ FREQUENCY = 50.0  # Hz
 SECONDS = 22.0
 DROPOUT = (9.0, 11.0)  # s
 PUMPING = ((1.0, 4.0, 1.5, 0.9), (5.5, 9.0, 2.5, 2.0), (12.0, 14.5, 2.0, 1.4), (15.5, 20.5, 3.0, 2.9))
-"""Intervals with voltage: start [s], end [s], voltage [V], and the amplitude [rad] from which none is applied."""
-COUNT = 2 * math.pi / 2048  # rad
+"""Intervals with voltage: start [s], end [s], largest voltage [V], and the amplitude [rad] from which no voltage is
+applied."""
+COUNT = 2 * math.pi / 2048  # resolution of the encoder [rad]
 
 
 def swing(plant: Pendulum, state: Floats) -> float:
-    """Return the amplitude [rad] that the pendulum reaches with its present energy; π if it passes the top."""
+    """Return the amplitude [rad] that the pendulum reaches with its present energy, or π if it passes the top."""
     stiffness = plant.mass * plant.gravity * plant.length
     return math.acos(max(-1.0, math.cos(state[0]) - plant.inertia * state[1] ** 2 / (2 * stiffness)))
 
 
 def record(seed: int = 1) -> str:
-    """Return the log as CSV text: time [s], angle [rad], velocity [rad/s], voltage [V]."""
+    """Return the log as CSV text with time [s], angle [rad], velocity [rad/s] and voltage [V]."""
     rng = np.random.default_rng(seed)
     plant = Pendulum()
     state = np.zeros(2)

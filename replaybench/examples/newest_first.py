@@ -1,4 +1,4 @@
-"""Replay the newest experiences first: `FIFO[examples/newest_first.py:NewestFirst]`."""
+"""A sampling strategy that replays the newest experiences first: `FIFO[examples/newest_first.py:NewestFirst]`."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from replaybench.runtime.errors import UserError
 
 @dataclass(frozen=True)
 class NewestFirst(Sampling):
-    share: float = 1.0  # of every batch; the others are drawn with equal chances
+    share: float = 1.0  # share of newest experiences in a batch; the others are drawn uniformly
     importance_undefined = "it is not by chance that the newest experiences are replayed"
 
     def __post_init__(self) -> None:

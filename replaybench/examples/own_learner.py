@@ -1,7 +1,8 @@
-"""An own learner: an actor-critic with target networks, `examples/own_learner.py:ActorCritic`.
+"""A learner of your own: an actor-critic with target networks, `examples/own_learner.py:ActorCritic`.
 
-The critic Q moves towards r_t + discount_t Q′(s_t, π′(s_t)), the actor π up the gradient of Q(s, π(s)): DDPG (Lillicrap
-et al. 2016) in its plainest form. All members are updated in one compiled loop.
+The critic Q moves towards r_t + discount_t Q′(s_t, π′(s_t)) with the target networks Q′ and π′. The actor π moves up
+the gradient of Q(s, π(s)). This is DDPG (Lillicrap et al., 2016) in its plainest form. One compiled loop updates all
+members, which are independent learners.
 """
 
 from dataclasses import dataclass, field
@@ -23,7 +24,10 @@ from replaybench.runtime.kernel import kernel
 
 @dataclass(frozen=True, kw_only=True)
 class ActorCriticConfig(Settings):
-    """Settings, which studies change in `[learner."examples/own_learner.py:ActorCritic"]`; types have bounds."""
+    """The settings of `ActorCritic`, whose types have bounds.
+
+    Studies change them in the table `[learner."examples/own_learner.py:ActorCritic"]`.
+    """
 
     hidden: Widths = (50, 50, 20)
     actor_rate: Positive = 1e-4
@@ -36,7 +40,7 @@ class ActorCriticConfig(Settings):
 
 
 class ActorCritic(Learner):
-    """M independent actors and critics, with target networks."""
+    """A population of M independent actors and critics with target networks."""
 
     actor: PopulationMLP
 
@@ -52,20 +56,20 @@ class ActorCritic(Learner):
         self._actor, self._critic = self.train_state("actor"), self.train_state("critic")
 
     def policy(self, observation: AnyFloats) -> AnyFloats:
-        """Return π(s) `[M, N, A]` for observations `[M, N, S]`."""
+        """Return the actions π(s) `[M, N, A]` for N observations of each member, `[M, N, S]`."""
         return self.actor(self.normalised(observation))
 
     def policy_head(self) -> PolicyHead:
-        """Return π as the actor's outputs, for exported policies."""
+        """Return which outputs of the actor are the actions, for exported policies."""
         return PolicyHead(self.actor, 0, self.task.action_size)
 
     def value(self, observation: AnyFloats) -> AnyFloats:
-        """Return Q(s, π(s)) `[M, N]`, for figures."""
+        """Return Q(s, π(s)) `[M, N]` for N observations of each member, `[M, N, S]`, for figures."""
         normalised = self.normalised(observation)
         return self.normaliser.rewards.restored(self.critic(normalised, self.actor(normalised))[:, :, 0])
 
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
-        """Do one update of every critic and actor; return the TD errors `[M, B]`, by which strategies may choose."""
+        """Update every actor and critic once, and return the TD errors `[M, B]`, on which sampling may depend."""
         self.steps += 1
         delta = self.annotations(batch)
         _update(self._actor, self._critic, self.experiences(batch), self.config.tau, int(self.steps[0]), delta)
@@ -74,7 +78,7 @@ class ActorCritic(Learner):
 
 @kernel
 def _update(actor: TrainState, critic: TrainState, x: Experiences, tau: float, step: int, delta: AnyFloats) -> None:
-    """One update of every member m, from its own samples alone."""
+    """Update the networks of every member m, from its own samples alone."""
     batch, actions = x.action.shape[1], x.action.shape[2]
     dtype, kind = actor.network.parameters.dtype, actor.network.parameters.dtype.type
     pi, nothing = np.empty((batch, actions), dtype), np.empty((batch, 0), dtype)

@@ -1,6 +1,6 @@
-"""An own plant, given by equations: a two-wheeled robot that must not fall. Run `python examples/segway.py`.
+"""A plant of your own, given by equations: a two-wheeled robot must not fall. Run `python examples/segway.py`.
 
-Studies name it by its file: `examples/segway.py:Segway`.
+Studies name the plant by its file: `examples/segway.py:Segway`.
 """
 
 import math
@@ -14,14 +14,17 @@ from replaybench.envs.ode.plant import OdePlant
 
 @dataclass(frozen=True, kw_only=True)
 class Segway(OdePlant):
-    """A body on an axle, driven by the torque between them; tilt 0 is upright, positive leans forwards."""
+    """A body on two wheels, driven by the torque between the body and the axle.
 
-    body: float = 1.0  # mass [kg]
-    wheels: float = 0.3  # mass, with what their turning adds [kg]
-    height: float = 0.2  # of the body's centre of mass above the axle [m]
-    inertia: float = 0.02  # of the body about its centre of mass [kg m²]
-    radius: float = 0.05  # of the wheels [m]
-    friction: float = 0.5  # rolling [N s/m]
+    The tilt is 0 when the body is upright, and positive when it leans forwards.
+    """
+
+    body: float = 1.0  # mass of the body [kg]
+    wheels: float = 0.3  # mass, including the inertia of their rotation [kg]
+    height: float = 0.2  # height of the body's centre of mass above the axle [m]
+    inertia: float = 0.02  # moment of inertia of the body about its centre of mass [kg m²]
+    radius: float = 0.05  # radius of the wheels [m]
+    friction: float = 0.5  # rolling friction [N s/m]
 
     name = "Segway"
     state_names = ("position", "velocity", "tilt", "tilt rate")
@@ -49,11 +52,11 @@ class Segway(OdePlant):
 
     @staticmethod
     def reward(x: Vector, u: Vector, x_next: Vector, event: int, p: Params) -> float:
-        return 1.0 - float(x_next[0] ** 2 + 4 * x_next[2] ** 2 + u[0] ** 2)  # to stand is worth more than to fall
+        return 1.0 - float(x_next[0] ** 2 + 4 * x_next[2] ** 2 + u[0] ** 2)  # positive near the upright position
 
     @staticmethod
     def terminated(x_next: Vector, event: int, p: Params) -> bool:
-        return bool(abs(x_next[2]) > 0.6 or abs(x_next[0]) > 1.0)  # fallen, or driven away
+        return bool(abs(x_next[2]) > 0.6 or abs(x_next[0]) > 1.0)  # the robot has fallen, or has driven away
 
 
 def main() -> float:

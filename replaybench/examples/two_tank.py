@@ -1,6 +1,6 @@
-"""An own plant, given by a Python function: the level of the second of two tanks. Run `python examples/two_tank.py`.
+"""A plant of your own, given by a Python function: the level of two tanks. Run `python examples/two_tank.py`.
 
-Studies name it by its file: `examples/two_tank.py:TwoTank`.
+Studies name the plant by its file: `examples/two_tank.py:TwoTank`.
 """
 
 from dataclasses import dataclass
@@ -11,15 +11,18 @@ from scipy.integrate import solve_ivp
 from replaybench.envs.foreign.python_plant import PythonPlant
 from replaybench.envs.interface.plant import Vector
 
-WANTED = 0.15  # level of the second tank [m]
+WANTED = 0.15  # desired level of the second tank [m]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TwoTank(PythonPlant):
-    """A pump fills the first tank, which drains into the second, which drains away (Torricelli's law)."""
+    """Two tanks in series, which a pump fills and which drain by Torricelli's law.
 
-    area: float = 1.5e-2  # of either tank's bottom [m²]
-    outlet: float = 5e-5  # area of either outlet [m²]
+    The first tank drains into the second one.
+    """
+
+    area: float = 1.5e-2  # area of each tank's bottom [m²]
+    outlet: float = 5e-5  # area of each outlet [m²]
     rim: float = 0.4  # height of the tanks [m]
 
     name = "TwoTank"
@@ -38,7 +41,7 @@ class TwoTank(PythonPlant):
     discount = 0.97
 
     def start(self, uniform: Vector) -> Vector:
-        return 0.05 + 0.2 * uniform  # any levels between 5 and 25 cm
+        return 0.05 + 0.2 * uniform  # levels between 5 and 25 cm
 
     def step(self, x: Vector, u: Vector, dt: float) -> tuple[Vector, float, bool]:
         def rates(_: float, level: Vector) -> Vector:
@@ -51,7 +54,7 @@ class TwoTank(PythonPlant):
 
 
 def main() -> float:
-    """Let a proportional controller fill 10 pairs of tanks, and return the mean error of the level at the end [m]."""
+    """Fill 10 pairs of tanks by a proportional controller, and return the mean error of the level at the end [m]."""
     from replaybench.envs.population import PopulationEnv
 
     plant = TwoTank()

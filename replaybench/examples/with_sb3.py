@@ -1,6 +1,6 @@
-"""Train Stable-Baselines3 with replaybench's buffers, on two pendulums. Run: python examples/with_sb3.py
+"""Train TD3 of Stable-Baselines3 with replaybench's buffers on two pendulums. Run: python examples/with_sb3.py
 
-By default it takes seconds. Pendulum-v1 needs about `--steps 10000`. Install `pip install "replaybench[sb3]"` first.
+By default this takes seconds. Pendulum-v1 needs about `--steps 10000`. Install `pip install "replaybench[sb3]"` first.
 """
 
 import argparse
@@ -12,16 +12,16 @@ from stable_baselines3 import TD3
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.noise import NormalActionNoise
 
-import replaybench.envs  # noqa: F401 (makes our plants known to Gymnasium)
+import replaybench.envs  # noqa: F401 (registers replaybench's plants with Gymnasium)
 from replaybench.replay.sb3.buffer import StrategyReplayBuffer
 from replaybench.replay.sb3.learners import StrategyTD3
 
 PLANTS = {"replaybench/PendulumDCSC-v0": (0.95, 0.01), "Pendulum-v1": (0.99, 1.0)}
-"""Discount, and factor on the learner's reward."""
+"""Discount factor, and factor on the learner's reward, of each plant."""
 
 
 def learn(plant: str, strategy: str, steps: int, seed: int = 1) -> float:
-    """Train for `steps` steps; return the mean return of three greedy episodes."""
+    """Train TD3 for `steps` steps, and return the mean return of three greedy episodes."""
     discount, scale = PLANTS[plant]
     env = gymnasium.wrappers.TransformReward(gymnasium.make(plant), lambda reward: scale * float(reward))
     common = {
@@ -36,18 +36,18 @@ def learn(plant: str, strategy: str, steps: int, seed: int = 1) -> float:
     }
     model: TD3
     if strategy == "Resv[Uniform]":
-        # Sampling needs nothing from the learner, so only the buffer class changes.
+        # Sampling does not depend on the learner, so only the class of the buffer changes.
         buffer = {"strategy": strategy, "seed": seed}
         model = TD3("MlpPolicy", env, replay_buffer_class=StrategyReplayBuffer, replay_buffer_kwargs=buffer, **common)  # type: ignore[arg-type]
     else:
-        # Sampling needs TD errors, and weights enter the loss, so the learner's class changes, too.
+        # Sampling depends on TD errors, and the loss on weights, so the class of the learner changes.
         model = StrategyTD3("MlpPolicy", env, replay_buffer_kwargs={"strategy": strategy}, **common)  # type: ignore[arg-type]
     model.learn(steps)
     return float(np.mean(evaluate_policy(model, gymnasium.make(plant), n_eval_episodes=3, warn=False)[0]))
 
 
 def main(steps: int = 300) -> dict[tuple[str, str], float]:
-    """Train on both plants with two strategies each and print the returns."""
+    """Train on both plants with two strategies each, and print the returns."""
     returns = {}
     for plant in PLANTS:
         for strategy in ("Resv[Uniform]", "FIFO[PER+IS]"):
@@ -59,5 +59,5 @@ def main(steps: int = 300) -> dict[tuple[str, str], float]:
 if __name__ == "__main__":
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--steps", type=int, default=300, help="steps of each run")
-    torch.set_num_threads(1)  # networks this small are slower on more
+    torch.set_num_threads(1)  # such small networks are slower with more threads
     main(arguments.parse_args().steps)

@@ -1,1 +1,1 @@
-"""Studies: specification, training loop, workers, sweeps, results, statistics."""
+"""Studies: their specification, training loop, worker processes, results and statistics."""

@@ -1,7 +1,7 @@
-"""Advantage of the best of several strategies over a baseline, without selection bias.
+"""The advantage of the best of several strategies over a baseline, without selection bias.
 
-The best strategy is chosen on one half of the seeds and measured on the other; then the halves swap roles. p values are
-corrected for the number of strategies (Holm 1979). The worst strategy is treated in the same way.
+The best strategy is chosen on one half of the seeds and measured on the other half. Then the halves swap roles. p
+values are corrected for the number of strategies (Holm, 1979). The worst strategy is treated in the same way.
 """
 
 import contextlib
@@ -22,19 +22,21 @@ from replaybench.runtime.user_file import imports_only
 
 BASELINES: Final = ("FIFO[Uniform]", "FULL[Uniform]")
 MATTERS: Final = 0.05
-"""Smallest effect of interest."""
+"""Smallest effect of interest, in units of the normalised score μ_r."""
 _LEAST_SEEDS: Final = 4
 
 
 class Advantage(NamedTuple):
-    """Differences of the best and of the worst strategy from a baseline.
+    """The score differences of the best and of the worst strategy from a baseline strategy.
 
     Attributes:
-        size: mean difference of the best strategy, on seeds that did not serve to choose it.
-        best: the strategy chosen on all seeds.
-        certain: whether any strategy is significantly more than `MATTERS` better.
-        loss, worst, harmful: the same three values of the worst strategy.
-        seeds: number of paired seeds.
+        size: Mean difference of the best strategy, on seeds that were not used to choose it.
+        best: Strategy with the best mean score over all seeds.
+        certain: Whether any strategy is better by significantly more than `MATTERS`, the smallest effect of interest.
+        loss: Mean difference of the worst strategy, on seeds that were not used to choose it.
+        worst: Strategy with the worst mean score over all seeds.
+        harmful: Whether any strategy is worse by significantly more than `MATTERS`.
+        seeds: Number of seeds that were run with every strategy.
     """
 
     size: float
@@ -47,9 +49,13 @@ class Advantage(NamedTuple):
 
 
 def advantage(scores: Mapping[str, Floats], baseline: str) -> Advantage | None:
-    """Compare the best and the worst strategy with a baseline by their scores `[S]`; return None with too few seeds.
+    """Compare the best and the worst of several strategies with a baseline strategy.
 
-    A failed run (NaN) counts as 0, the score of random control, because dropping such seeds would leave few.
+    The result is None with fewer than four seeds or two strategies, or without the baseline.
+
+    Args:
+        scores: Final scores μ_r of each strategy, one per seed. A failed run is NaN and counts as 0 (random control).
+        baseline: Name of the baseline strategy.
     """
     names = list(scores)
     table = np.stack([np.where(np.isfinite(scores[name]), scores[name], 0.0) for name in names])
@@ -61,11 +67,10 @@ def advantage(scores: Mapping[str, Floats], baseline: str) -> Advantage | None:
 
 
 def _best_row(table: Floats, baseline: int) -> tuple[float, int, bool]:
-    """Find the best row of `table` `[names, S]`.
+    """Return the best row's mean difference from the baseline row of a table, its index, and a flag of significance.
 
-    Returns:
-        Its mean difference from the row `baseline`, without selection bias; its index; whether some row is better than
-        the baseline by significantly more than the smallest effect of interest.
+    The difference has no selection bias. The flag is True if any row exceeds the baseline by significantly more than
+    `MATTERS`, the smallest effect of interest.
     """
     differences = table - table[baseline]
     halves = np.arange(table.shape[1]) % 2
@@ -77,10 +82,14 @@ def _best_row(table: Floats, baseline: int) -> tuple[float, int, bool]:
 
 
 def by_capacity(strategies: list[str]) -> dict[int | None, dict[str, str]]:
-    """Group strategies by capacity (None: the study's): names without the capacity, mapped to their full names.
+    """Group strategies by the capacity that their names contain, as in `FIFO(5000)[PER]`.
 
-    `FULL` is in every group. Unknown strategies and those in users' files are left out, so that no file of results
-    makes this process run code.
+    Unbounded strategies (`FULL`) are in every group. Unknown strategies are left out. Strategies in users' files are
+    left out, too, because reading results must not execute code.
+
+    Returns:
+        For each capacity, a mapping from names without the capacity to full names. The key None stands for names
+            without a capacity.
     """
     parsed = {}
     for name in strategies:
@@ -101,7 +110,13 @@ def _without(name: str, capacity: int | None) -> str:
 
 
 def advantages(data: xr.Dataset, baseline: str) -> dict[tuple[str, int | None, float, float], Advantage]:
-    """Return one plant's advantages over a baseline by learner, capacity, noise and rate, where μ_r is defined."""
+    """Compare the best and the worst strategy with a baseline under each condition of one plant.
+
+    Conditions without a normalised score μ_r, or with too few seeds, are left out.
+
+    Returns:
+        Comparisons by learner, buffer capacity, noise and control rate.
+    """
     scores = final_scores(data).transpose("noise", "frequency", "learner", "strategy", "seed")
     run = runs_there(data).transpose(*scores.dims)
     groups = by_capacity([str(name) for name in data["strategy"].values])

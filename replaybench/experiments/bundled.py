@@ -1,4 +1,4 @@
-"""The studies and examples that come with the package."""
+"""Look-up of the studies and examples that are part of the package."""
 
 import shutil
 from pathlib import Path
@@ -12,7 +12,7 @@ EXAMPLES: Final = Path(__file__).parents[1] / "examples"
 
 
 def study_file(path: Path) -> Path:
-    """Return the study file at `path`, or else the package's study of this name (upper and lower case are equal)."""
+    """Return the path of a study file, given its path or the name of a study in the package."""
     if path.is_file():
         return path
     names = sorted(file.stem for file in STUDIES.glob("*.toml"))
@@ -25,7 +25,7 @@ def study_file(path: Path) -> Path:
 
 
 def copy_examples(folder: Path) -> list[Path]:
-    """Copy the package's examples into a new folder; return its files."""
+    """Copy the package's examples into a new folder, and return the paths of the copies."""
     if folder.exists():
         raise UserError(f"{folder} exists already; name a folder that does not")
     with atomic_folder(folder) as temporary:

@@ -1,7 +1,8 @@
-"""Estimate how long a study takes on this machine: cells, references, and compilation.
+"""Estimates of how long a study takes on this machine.
 
-Cells that differ only in noise, seeds and number of episodes are one class, because their steps take equally long. One
-cell of each class runs for some seconds, and its speed is stored.
+A cell is one combination of a study's settings, with a block of seeds. Cells that differ only in noise, seeds and
+number of episodes form a class, because their steps take equally long. One cell of each class runs for some seconds,
+and its speed is stored.
 """
 
 import contextlib
@@ -31,28 +32,28 @@ from replaybench.runtime.quantities import duration
 from replaybench.runtime.version import NUMERICS_VERSION, VERSION
 
 TRIAL_SECONDS: Final = 5.0
-"""Longest trial of a class of cells; only a single step, update or episode may take longer."""
+"""Longest trial run of a class of cells, in seconds. A trial may take longer if a single episode or update does."""
 _ENOUGH: Final = 0.5
-"""Seconds of acting, and of updates, after which a measured speed is accurate enough."""
+"""Seconds of acting, and seconds of updates, after which a measured speed is accurate enough."""
 _STEPS: Final = 200
-"""Least number of timed steps of a member, so that short episodes do not dominate."""
+"""Smallest number of timed steps of each member, so that short episodes do not dominate."""
 _COMPILING: Final = 25.0, 5.0, 10.0
-"""Assumed processor seconds of compilation: of a learner, of each further class of its cells, and of references."""
+"""Assumed processor seconds to compile a learner, each further class of its cells, and the references of scores."""
 _FLOPS: Final = 2e10
 """Assumed floating-point operations per second of one core in updates of small networks."""
 _STEP: Final = 2e-6, 1e-4
-"""Assumed seconds of one member's step: of plants given by equations, and of other plants."""
+"""Assumed seconds of one member's control step, for plants given by equations and for other plants."""
 _ON_DEVICE: Final = 5e12, 1e-8
-"""Operations per second and seconds of a step on a GPU (H200, 1,024 members); cells for a device are not tried."""
+"""Assumed operations per second, and seconds of one member's step, on a GPU (H200, 1,024 members)."""
 
 
 class Estimate(NamedTuple):
-    """Duration of a study [s].
+    """The estimated duration of a study.
 
     Attributes:
-        seconds: elapsed time.
-        parts: processor seconds of cells, references and compilation, by name.
-        guessed: classes of cells that were not tried; their time is a guess from the size of their networks.
+        seconds: Wall-clock time in seconds.
+        parts: Processor seconds under the keys `cells`, `references` and `compiling`.
+        guessed: Number of types of cells whose speed was not measured, but guessed from the size of their networks.
     """
 
     seconds: float
@@ -60,7 +61,7 @@ class Estimate(NamedTuple):
     guessed: int
 
     def in_words(self) -> str:
-        """Return the durations of cells, references and compilation as text, with a note if some are guesses."""
+        """Return the processor times as text, with a note if some of them are guesses."""
         text = ", ".join(f"{name} {duration(seconds)}" for name, seconds in self.parts.items() if seconds >= 0.05)
         if self.guessed:
             types = f"{self.guessed} type{'s' * (self.guessed != 1)} of cells"
@@ -77,10 +78,16 @@ def estimate(
     compiles: bool = False,
     progress: Callable[[int, int], object] = lambda done, due: None,
 ) -> Estimate:
-    """Estimate the duration of `cells`, and of the references for `everyone`: all cells of the study.
+    """Estimate how long the unfinished cells (combinations of settings) of a study take on this machine.
 
-    With `measure`, classes of cells without a stored speed are tried. Classes whose kernels are not compiled yet are
-    skipped, unless `compiles`. `progress` is called with the number of finished classes and of all classes.
+    Args:
+        cells: The cells that are still to be computed.
+        everyone: All cells of the study, which decide the reference scores to compute.
+        rule: Rule for the grid of dynamic programming in reference scores.
+        workers: Number of worker processes.
+        measure: Whether to measure unknown speeds in trial runs of some seconds.
+        compiles: Whether to measure also cells whose functions must first be compiled.
+        progress: Called with the number of finished types of cells and the number of all types.
     """
     classes = {_class(cell): cell for cell in cells}
     tried: dict[str, float | None] = {}
@@ -94,11 +101,8 @@ def estimate(
     for (_, _, noise), cell in reference_cells(everyone).items() if cells else ():
         plant = cell.make_plant()
         known = kept_at(plant, cell.frequency, noise, rule).is_file()
-        references.append(
-            0.0
-            if known
-            else reference_seconds(plant, cell.frequency, noise, rule, _STEP[not isinstance(plant, OdePlant)])
-        )
+        step = _STEP[not isinstance(plant, OdePlant)]
+        references.append(0.0 if known else reference_seconds(plant, cell.frequency, noise, rule, step))
     first, further, solving = _COMPILING
     learners = len({cell.learner for cell in new})
     compiling = first * learners + further * (len(new) - learners) + (solving if new and any(references) else 0.0)
@@ -111,12 +115,12 @@ def estimate(
 
 
 def untried(cells: Sequence[Cell]) -> int:
-    """Count the classes of CPU cells without a stored speed on this machine."""
+    """Count the types of CPU cells whose speed was not yet measured on this machine."""
     return sum(_stored_speed(key) is None for key in {_class(cell) for cell in cells if cell.device == "cpu"})
 
 
 def _class(cell: Cell) -> str:
-    """Return the key of a cell's class: equal if steps take equally long on this machine, with this version."""
+    """Return a key that is equal for cells whose steps take equally long on this machine with this code."""
     same: dict[str, Any] = {"noise": 0.0, "root_seed": 0, "first_member": 0, "episodes": 0, "greedy_every": 0}
     code = this_code()
     about = [dataclasses.asdict(dataclasses.replace(cell, **same)), VERSION, NUMERICS_VERSION, code.commit]
@@ -124,7 +128,7 @@ def _class(cell: Cell) -> str:
 
 
 def _measured(key: str, cell: Cell) -> float | None:
-    """Measure and store the seconds of one member's step, updates included; None if that needs compilation."""
+    """Measure and store the seconds of one member's step with updates, or return None if kernels are not compiled."""
     try:
         seconds = _time_cell(cell)
     except NotCompiledError:
@@ -146,7 +150,7 @@ def _path(key: str) -> Path:
 
 
 def _time_cell(cell: Cell) -> float:
-    """Time the first steps and some updates of a cell, without warm-up; return the seconds of one member's step."""
+    """Measure the seconds of one member's step, updates included, in a short run of a cell without warm-up."""
     # Process time excludes other processes, but counts all threads, so it is used with one thread only.
     clock = time.process_time if thread_count() == 1 else time.perf_counter
     eager = {name: 0 for name in cell.settings if name == "warmup_episodes"}
@@ -163,9 +167,9 @@ def _time_cell(cell: Cell) -> float:
 def _seconds_per_item(
     do: Callable[[int], int], clock: Callable[[], float], at_least: int = 1, at_most: float = math.inf
 ) -> float:
-    """Return the seconds of one item of `do`, which does about the given number of items and returns their number.
+    """Measure the seconds of one item, such as a step, where `do(n)` does about n items and returns their number.
 
-    The first item, which loads or compiles kernels, is not timed; `at_least` items are done if there is time.
+    The first item, which loads or compiles kernels, is not timed.
     """
     before = do(1)
     seconds, counted, last, due = 0.0, 0, 0.0, 1

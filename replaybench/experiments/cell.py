@@ -1,8 +1,9 @@
-"""Run one cell, from its beginning or from its checkpoint, and write its files.
+"""The run of one cell of a study, from its beginning or from a checkpoint, and the files that it writes.
 
-A cell writes into its own folder only. While it runs it writes `checkpoint.h5`. At the end it writes `buffer.h5`,
-`policy.safetensors`, `snapshots.h5`, and last `scores.h5`, which marks a complete cell. Every file is written
-atomically, so a cell can be killed at any time. It then continues with the numbers of an uninterrupted run.
+A cell is one combination of a study's settings, with a block of seeds. A running cell writes `checkpoint.h5`. At the
+end, it writes `buffer.h5`, `policy.safetensors`, `snapshots.h5`, and last `scores.h5`, which marks a complete cell.
+Every file is written atomically, so a cell can be killed at any time. It then continues with the numbers of an
+uninterrupted run.
 """
 
 import contextlib
@@ -44,33 +45,31 @@ from replaybench.runtime.source_hash import made_of
 from replaybench.runtime.version import VERSION
 
 SAMPLE = 256
-"""Stored experiences over which a learner's metrics are means."""
+"""Number of stored experiences over which the metrics of a learner are averaged."""
 
 
 @dataclass(frozen=True)
-class CheckpointFacts:
-    """The facts of a checkpoint: the cell's id and the number of finished rounds."""
-
+class _CheckpointFacts:
     id: str
     episode: NonNegativeInt
 
 
 class CellRun:
-    """A running cell and its history.
+    """A running cell (combination of settings), which trains M members (runs with different seeds) together.
 
-    It runs in rounds. A round is an episode if updates follow episodes. If updates follow a number of steps, a round is
-    an iteration: as many steps as the longest episode has, so that at least one episode of each member ends in it. On a
-    device, `advance` runs several rounds at once.
+    Training proceeds in E rounds. A round is one episode of every member if updates follow episodes. If updates follow
+    a number of steps, a round is an iteration. An iteration has as many steps as the longest episode, so at least one
+    episode of each member ends in it.
 
     Attributes:
-        episode: number of finished rounds.
-        reward: float64 `[M, E]`, mean score of the training episodes that ended in each round; NaN if failed or not run
-            yet.
-        episode_steps: float64 `[M, E]`, their mean length.
-        reward_greedy: float64 `[M, ⌊E / greedy_every⌋]`, scores of the greedy episodes.
-        reward_evaluation: float64 `[M, V]`, mean over the episodes of each evaluation; V = 0 without evaluations.
-        metrics: the learner's metrics after the greedy episodes, by name, of the shape of `reward_greedy`.
-        device: computes the rounds if the cell is for a device, else None.
+        episode: Number of finished rounds.
+        reward: Mean score of the training episodes that ended in each round; float64, shape `[M, E]`. NaN marks failed
+            members and rounds that have not run yet.
+        episode_steps: Mean length of the training episodes that ended in each round; float64, shape `[M, E]`.
+        reward_greedy: Score of the greedy episode after every `greedy_every` rounds; float64, `[M, E // greedy_every]`.
+        reward_evaluation: Mean score of each of V evaluations without exploration; float64, shape `[M, V]`.
+        metrics: Metrics of the learner after each greedy episode, by name; shapes as `reward_greedy`.
+        device: The part of the cell that runs on a GPU; None on the CPU.
     """
 
     def __init__(self, cell: Cell) -> None:
@@ -86,10 +85,12 @@ class CellRun:
         steps, segment = self.env.steps_per_episode, self.agent.segment
         self.strategy = with_phases(parse(cell.strategy).at(cell.frequency), self.agent, steps, cell.update_every)
         longest = -(-steps // segment) * segment
+        fields = {**stored_fields(plant, cell.replayed_noise, cell.observe), **self.agent.fields}
+        capacity = cell.capacity if self.strategy.retention.bounded else longest * cell.episodes
         self.replay = Replay(
             self.strategy,
-            {**stored_fields(plant, cell.replayed_noise, cell.observe), **self.agent.fields},
-            cell.capacity if self.strategy.retention.bounded else longest * cell.episodes,
+            fields,
+            capacity,
             cell.root_seed,
             cell.seeds,
             self.agent.batch_size,
@@ -115,11 +116,11 @@ class CellRun:
             self.device = DeviceCell(cell, self.parts(), make_agent(few, plant))
 
     def parts(self) -> Parts:
-        """Return the parts of the run from which a device's program is generated."""
+        """Return the components of the run from which a program for a GPU is generated."""
         return Parts(self.env.plant, self.agent, self.replay, self.updates_per_phase, self.horizon)
 
     def advance(self) -> None:
-        """Run one round: training, updates, and if due a greedy episode, an evaluation and a snapshot."""
+        """Run the next training episode or iteration with its updates, or several of them on a GPU."""
         if self.device is not None:
             self._advance_on_device(self.device)
             return
@@ -151,7 +152,6 @@ class CellRun:
         self.snapshots.take(self.episode, self.agent, self.replay)
 
     def _advance_on_device(self, device: DeviceCell) -> None:
-        """Run some rounds on the device, with the greedy episodes, metrics and snapshots that are due after them."""
         rounds, first, every = device.advance(), self.episode, self.cell.greedy_every
         self.episode += rounds.reward.shape[1]
         self.reward[:, first : self.episode], self.episode_steps[:, first : self.episode] = rounds.reward, rounds.steps
@@ -173,7 +173,7 @@ class CellRun:
             self.reward_evaluation[:, done // every - 1] = np.mean(scores, axis=0)
 
     def act(self, steps: int) -> int:
-        """For calibration: act for `steps` steps, or for an episode if updates follow episodes; return the steps."""
+        """Run `steps` steps or a whole episode without updates to measure the speed, and return the number of steps."""
         if self.cell.update_every:
             training_steps(self.agent, self.replay, self.episodes, steps, self.episode)
             return steps
@@ -181,14 +181,14 @@ class CellRun:
         return self.env.steps_per_episode
 
     def learn(self, updates: int) -> int:
-        """For calibration: do `updates` updates, in whole phases if they are more than one; return their number."""
+        """Update every member about `updates` times, to measure the speed, and return the number of updates."""
         at_once = min(updates, max(1, int(self.updates_per_phase)))
         for _ in range(updates // at_once):
             update_phase(self.agent, self.replay, at_once, 0.0, self.episodes)
         return updates // at_once * at_once
 
     def summary(self) -> Round:
-        """Summarise the last round."""
+        """Summarise the last training episode or iteration for progress displays."""
         latest = self.reward[:, self.episode - 1]
         reward = _sound_mean(latest)
         steps = float(self.episode * self.env.steps_per_episode)
@@ -201,7 +201,7 @@ class CellRun:
         return Round(self.episode, reward, int((~np.isfinite(latest)).sum()), steps, known)
 
     def _learn(self, phase: int) -> None:
-        """Do the updates of a phase, counted from 0, except during warm-up; schedules advance with the phase."""
+        """Do the updates of update phase number `phase`, counted from 0, except during warm-up."""
         # Fractions of an update are carried over, so that the number of replays is exact.
         due = int((phase + 1) * self.updates_per_phase) - int(phase * self.updates_per_phase)
         if not self.agent.warming_up:
@@ -210,14 +210,17 @@ class CellRun:
         self.episodes.forget_observations()
 
     def close(self) -> None:
-        """End the plants' processes, if they have any, and close the device."""
+        """Close the plants, and free the GPU."""
         self.env.close()
         self.evaluation.close()
         if self.device is not None:
             self.device.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of all parts by prefixed name; buffers are views of the stored columns."""
+        """Return the checkpoint of the cell, which is a dictionary of arrays with names such as `replay.reward`.
+
+        Arrays of the replay buffers are views, not copies.
+        """
         parts: dict[str, Mapping[str, Any]] = {"history": self.history(), "snapshots": self.snapshots.arrays()}
         if self.device is not None:
             self.device.fetch()
@@ -225,12 +228,12 @@ class CellRun:
         else:
             parts |= {"agent": self.agent.state_dict(), "replay": self.replay.state_dict(lazy=True)}
             parts |= {"env": self.env.get_state(), "evaluation": self.evaluation.get_state()}
-            if self.cell.update_every:  # else no episode runs between rounds
+            if self.cell.update_every:  # otherwise no episode is running here
                 parts["episodes"] = self.episodes.state_dict()
         return {name: array for part, arrays in parts.items() for name, array in _prefixed(f"{part}.", arrays).items()}
 
     def load_state_dict(self, record: Record, episode: int) -> None:
-        """Restore the state after `episode` rounds; the buffer is read array by array into existing memory."""
+        """Restore a checkpoint that was written after `episode` episodes or iterations."""
         if self.device is not None:
             self.device.load_state_dict(RecordArrays(record, "device."))
         else:
@@ -247,7 +250,7 @@ class CellRun:
         self.episode = episode
 
     def history(self) -> dict[str, Floats]:
-        """Return rewards, lengths and metrics (`metric_…`) by name."""
+        """Return scores, lengths of episodes and the learner's metrics (as `metric_…`) by name."""
         measured = {"reward": self.reward, "reward_greedy": self.reward_greedy, "episode_steps": self.episode_steps}
         if self.reward_evaluation.size:
             measured["reward_evaluation"] = self.reward_evaluation
@@ -255,7 +258,6 @@ class CellRun:
 
 
 def _sound_mean(values: Floats) -> float:
-    """Return the mean over members that have not failed; NaN if all have."""
     sound = values[np.isfinite(values)]
     return float(sound.mean()) if sound.size else np.nan
 
@@ -265,14 +267,19 @@ def _prefixed(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def stored_fields(plant: Plant, noise: bool = False, observe: Sequence[str] = ()) -> dict[str, int]:
-    """Return the width of each stored field of an experience; `noise` adds the fields of noise."""
+    """Return the fields of a stored experience, with the number of values in each field.
+
+    Args:
+        noise: Whether experiences contain the noise that was added to sensors and actuators.
+        observe: Names of the observed states; all states by default.
+    """
     states, actions = len(observe or plant.state_names), len(plant.action_names)
     measured = {"sensor_noise": states, "actuator_noise": actions} if noise else {}
     return {**step_fields(states, actions), "exploration": 1, **measured}
 
 
 def make_agent(cell: Cell, plant: Plant) -> Learner:
-    """Build a cell's learner."""
+    """Build the learner of a cell (combination of settings), with the initial weights that the study names."""
     learner, config = load_learner(cell.learner)
     task = make_task(plant, cell.frequency, cell.discount, cell.observe)
     settings = build(config, cell.settings, f"settings of {cell.learner}")
@@ -289,7 +296,16 @@ def make_agent(cell: Cell, plant: Plant) -> Learner:
 def run_cell(
     cell: Cell, folder: Path, buffers: Buffers, checkpoint_seconds: float = 60.0, report: Report = lambda _: True
 ) -> bool:
-    """Run a cell to its end, from a checkpoint if there is one; return False if `report` stopped it at a checkpoint."""
+    """Run a cell (combination of settings) from its start or checkpoint to its end, and write its files.
+
+    Args:
+        buffers: How replay buffers are stored.
+        checkpoint_seconds: Interval between checkpoints in seconds.
+        report: Called after each episode or iteration. If it returns False, the cell stops after writing a checkpoint.
+
+    Returns:
+        True if the cell is complete, False if `report` stopped it.
+    """
     if (folder / "scores.h5").is_file():
         return True
     facts: dict[str, Any] = {"id": cell.id, "cell": dataclasses.asdict(cell), "version": VERSION}
@@ -321,12 +337,11 @@ def run_cell(
 
 
 def _restored(run: CellRun, checkpoint: Path) -> Sequence[ComputeSession]:
-    """Restore a run from its checkpoint, if there is one, and return the sessions that computed it."""
     if not checkpoint.exists():
         return ()
     try:
         with open_record(checkpoint, "checkpoint") as record:
-            known = build(CheckpointFacts, record.header.facts, f"the facts of {checkpoint}", others=True)
+            known = build(_CheckpointFacts, record.header.facts, f"the facts of {checkpoint}", others=True)
             if known.id != run.cell.id or known.episode >= run.cell.episodes:
                 raise UserError(f"{checkpoint} is the checkpoint of another cell")
             record.verify()
@@ -337,7 +352,7 @@ def _restored(run: CellRun, checkpoint: Path) -> Sequence[ComputeSession]:
 
 
 def write_buffer(path: Path, run: CellRun, compressed: bool = False) -> None:
-    """Write a cell's replay buffer, with the facts that offline replay and `inspect` need."""
+    """Write the replay buffers of a running cell to a file, with the metadata that offline replay needs."""
     cell, replay = run.cell, run.replay
     if run.device is not None:
         run.device.complete_buffers(run.episode_steps)

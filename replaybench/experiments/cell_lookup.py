@@ -1,4 +1,7 @@
-"""Find cells of a run folder and their files, without making plants or executing users' Python files."""
+"""Look-up of cells and their files in a run folder, without making plants or executing users' Python files.
+
+A run folder is the folder that a sweep of a study wrote. A cell is one combination of the study's settings.
+"""
 
 import contextlib
 import itertools
@@ -28,7 +31,7 @@ _TOLERANCE: Final = 1e-9
 
 
 def cells_of(folder: RunFolder) -> list[Cell]:
-    """Return the cells of a run folder's study, in the study's order, as `provenance.json` lists them."""
+    """Return the cells (combinations of settings) of the study in a run folder, as `provenance.json` lists them."""
     if not folder.study.is_file():
         raise no_run_folder(folder.path)
     table = read_json(folder.provenance).get("cells")
@@ -41,7 +44,7 @@ def cells_of(folder: RunFolder) -> list[Cell]:
 
 
 def no_run_folder(path: Path) -> UserError:
-    """Return the error for a folder that no sweep wrote, which suggests files in it."""
+    """Return the error for a folder that no sweep wrote, which suggests run folders or files in the folder."""
     if inside := runs_within(path):
         return UserError(inside)
     files = sorted((*path.glob("*.h5"), *path.glob("*.safetensors")))
@@ -49,17 +52,22 @@ def no_run_folder(path: Path) -> UserError:
     return UserError(f"{path} is not a run folder (it holds no study.toml); {hint}")
 
 
-def find_file(
+def _find_file(
     path: Path, member: int | None, names: Sequence[str], options: Mapping[str, str] | None = None, **chosen: Any
 ) -> tuple[Path, int | None]:
-    """Find the only cell of a run folder with the `chosen` values; return its file and a member's index in it.
+    """Find a file of the only cell in a run folder that has the chosen values.
 
-    A path that is no folder is returned unchanged.
+    The path of a file is returned unchanged.
 
     Args:
-        names: acceptable files of a cell, the preferred one first.
-        options: the caller's names of options by axis, for errors; `--AXIS` by default.
-        chosen: values by axis (`AXES`); None accepts every value.
+        path: A run folder, or a file.
+        member: Index of a member (one seed) in the file, or None.
+        names: Acceptable names of the file without suffix, the preferred one first.
+        options: Names of the values in error messages by axis, such as `--strategy`.
+        **chosen: Values that select the cell, such as `plant="Magman"` or `seed=3`. None accepts every value.
+
+    Returns:
+        The path of the file, and the index of the member. If `seed` is chosen, it is the index of this seed.
     """
     options = {axis: f"--{axis}" for axis in AXES} | dict(options or {})
     given = {axis: chosen[axis] for axis in AXES if chosen.get(axis) is not None}
@@ -98,25 +106,24 @@ def find_file(
 
 
 def find_recording(path: Path, member: int | None, **chosen: Any) -> tuple[Path, int | None]:
-    """Find a buffer file and a member's index in it, as `find_file` does."""
-    return find_file(path, member, ("buffer",), **chosen)
+    """Find the buffer file of the cell with the chosen values in a run folder, and a member's index in the file."""
+    return _find_file(path, member, ("buffer",), **chosen)
 
 
 def find_policy(path: Path, member: int | None, **chosen: Any) -> tuple[Path, int | None]:
-    """Find a policy file and a member's index in it, as `find_file` does."""
-    return find_file(path, member, ("policy",), **chosen)
+    """Find the policy file of the cell with the chosen values in a run folder, and a member's index in the file."""
+    return _find_file(path, member, ("policy",), **chosen)
 
 
 def find_inspected(path: Path, member: int | None, **chosen: Any) -> tuple[Path, int | None]:
-    """Find what `inspect` shows: the run folder, or the chosen cell's buffer, else its scores or checkpoint."""
+    """Find the buffer, scores or checkpoint file of a cell, or the run folder itself, for the command `inspect`."""
     if path.is_dir() and all(value is None for value in chosen.values()):
         return path, member
-    file, place = find_file(path, member, ("buffer", "scores", "checkpoint"), **chosen)
+    file, place = _find_file(path, member, ("buffer", "scores", "checkpoint"), **chosen)
     return file, place if file.stem == "buffer" else member
 
 
 def _fitting(path: Path, cells: Sequence[Cell], given: Mapping[str, Any]) -> list[Cell]:
-    """Return the cells with the `given` values; an error names the first axis on which no cell fits."""
     left = list(cells)
     for axis, wanted in given.items():
         before = left
@@ -144,7 +151,6 @@ def _fits(cell: Cell, axis: str, wanted: Any) -> bool:
 
 
 def _written(cells: Sequence[Cell], axis: str) -> list[str]:
-    """Return the values of cells on an axis, as a user writes them."""
     if axis == "seed":
         return list(dict.fromkeys(cell.seed_range for cell in cells))
     values = (getattr(cell, axis) for cell in cells)
@@ -162,19 +168,24 @@ def load_policy(
     frequency: float | None = None,
     seed: int | None = None,
 ) -> Policy:
-    """Load one member's policy from a file that `sweep` or `replay` wrote, or from a run folder.
+    """Load a trained policy from a policy file, or from the folder of a study's run.
+
+    A policy file holds one policy for each seed. A run folder holds policy files for all combinations of settings.
 
     Args:
-        path: a policy file (`.safetensors`), or a run folder, in which the last arguments choose a cell.
-        member: index of the member in the file, from 0; 0 if not given.
-        learner: in a run folder, the cell's learner; for a file, a learner's Python file (`path/to/file.py:ClassName`),
-            because opening a file never executes code that it names.
-        plant, strategy, noise, frequency: values of the cell.
-        seed: a seed of the cell, instead of a member.
+        path: A policy file (`.safetensors`), or a run folder, in which the other arguments select the policy.
+        member: Index of the policy in the file; 0 by default.
+        learner: In a run folder, the name of the learner. A learner in a Python file must always be named, as
+            `path/to/file.py:ClassName`, because opening a policy file never executes code that it names.
+        plant: Name of the plant.
+        strategy: Retention and sampling of the replay buffer, such as `FULL[PER]`.
+        noise: Standard deviation of sensor and actuator noise, in normalised units.
+        frequency: Control rate in Hz.
+        seed: Seed of the run, instead of `member`.
 
     Raises:
-        UserError: the file is missing, damaged, of another program, or has no such member; its learner is in a Python
-            file that `learner` does not name; or several cells fit.
+        UserError: The file is missing or damaged, has no such member, or needs a learner that is not named. Or several
+            policy files in the folder fit.
     """
     path = Path(path)
     named = learner if path.is_dir() else None

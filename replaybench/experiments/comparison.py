@@ -1,4 +1,4 @@
-"""Tables that compare strategies, learners or conditions, seed by seed."""
+"""Paired comparisons of strategies, learners or conditions, seed by seed, and their tables."""
 
 import contextlib
 import itertools
@@ -39,16 +39,26 @@ LABELS: Final = {
     "reference_dp_averaged": "DP, values averaged over the noise",
     "reference_dp_observer": "DP, on a model observer",
 }
-"""Names of references in tables. Under noise, μ_r = 1 is the best of many episodes of dynamic programming."""
+"""Names of the reference controllers in tables, by the names of their variables in results.
+
+Under noise, μ_r = 1 is the best of many episodes of dynamic programming.
+"""
 
 _TOO_SHORT, _TOO_FAR = 0.05, 1.0
-"""A discount is reported as suspect if its horizon is outside these shares of an episode."""
+"""Smallest and largest plausible horizon of a discount, as fractions of an episode."""
 _MOST_CONDITIONS: Final = 3
-"""Conditions that a headline names."""
+"""Largest number of conditions that a headline names."""
 
 
 class ReferenceRow(NamedTuple):
-    """A reference at one noise and rate: its names in results and in tables, its reward, and its μ_r or NaN."""
+    """The score of a reference controller at one noise and control rate.
+
+    Attributes:
+        name: Name of the variable in the results, such as `reference_lqr`.
+        label: Name of the controller in tables.
+        reward: Mean reward per step, or return.
+        mu: Normalised score μ_r; NaN if μ_r is not defined.
+    """
 
     name: str
     label: str
@@ -57,23 +67,26 @@ class ReferenceRow(NamedTuple):
 
 
 def beats_random(final: Floats, random: float) -> bool:
-    """Return whether the mean of final rewards `[...]` is above random control; failed runs are NaN.
+    """Return whether the mean of the finite final rewards exceeds the reward of random control.
 
-    True if the reward of random control is unknown (NaN), else False if every run failed.
+    If the reward of random control is unknown (NaN), the result is True. Otherwise, it is False without finite rewards.
     """
     finite = final[np.isfinite(final)]
     return bool(np.isnan(random) or (finite.size and finite.mean() > random))
 
 
 def why_same(data: xr.Dataset) -> str:
-    """Return why cells have equal rewards in all episodes."""
+    """Return a text that explains why some runs have equal rewards in all episodes."""
     if "shared_from" in data.coords and (data["shared_from"] != "").any():
         return "their buffers never filled, so that retention decided nothing"
     return "equal rewards in all episodes, as of buffers that never fill"
 
 
 def reference_rows(here: xr.Dataset) -> list[ReferenceRow]:
-    """Return the known references of one plant at one noise and rate, without duplicates of dynamic programming."""
+    """Return the known scores of reference controllers, from the results of one plant at one noise and control rate.
+
+    Variants of dynamic programming with the same score as the plain one are left out.
+    """
     best, rows = float(here["reference_dp"]), []
     for name, label in LABELS.items():
         reward = float(here[name]) if name in here else np.nan
@@ -83,13 +96,16 @@ def reference_rows(here: xr.Dataset) -> list[ReferenceRow]:
 
 
 def final_rewards(data: xr.Dataset) -> xr.DataArray:
-    """Return one plant's final rewards of each run, NaN where it failed."""
+    """Return the mean reward of each run of one plant over its last episodes, with NaN for failed runs."""
     late = data["reward"].isel(episode=slice(-last_of(data), None)).mean("episode", skipna=False)
     return late.where((abs(data["reward"]) < np.inf).all("episode"))
 
 
 def unbeaten(data: xr.Dataset) -> Bools:
-    """Return where no learner of one plant beats random control and some run has a score, bool `[noise, frequency]`."""
+    """Return a mask `[noise, frequency]` of conditions under which no learner of one plant beats random control.
+
+    Conditions without a finite final reward are not marked.
+    """
     final = final_rewards(data).transpose("noise", "frequency", "learner", "strategy", "seed").values
     random = data["reference_random"].transpose("noise", "frequency").values
     mask = np.zeros(random.shape, np.bool_)
@@ -100,9 +116,10 @@ def unbeaten(data: xr.Dataset) -> Bools:
 
 
 def no_learning(data: xr.Dataset) -> tuple[str, list[str]]:
-    """Return a headline and ordered likely causes if no learner of one plant beats random control.
+    """Return a headline and likely causes if under some condition no learner of one plant beats random control.
 
-    The headline names the conditions, unless it holds for all. Both are empty if some learner is better in each one.
+    The most likely cause comes first. Headline and causes are empty if some learner beats random control under each
+    condition.
     """
     places = np.argwhere(unbeaten(data))
     if not len(places):
@@ -163,24 +180,25 @@ def _exploration(data: xr.Dataset) -> str:
 
 
 ASSURED = 0.9
-"""Share of further runs in the tolerance bound, if there are enough runs."""
+"""Share of further runs that reach the tolerance bound in tables."""
 
 Axis = Literal["strategy", "learner", "noise", "frequency", "plant"]
 COMPARED: Final[tuple[Axis, ...]] = ("strategy", "learner", "noise", "frequency", "plant")
-"""Axes along which cells can be compared; by default the first that varies."""
+"""Axes of results along which runs can be compared. By default, the first axis with several values is used."""
 _MOST_NAMED: Final = 4
 
 
 class Comparison(NamedTuple):
-    """One cell, compared with the cell that has the baseline's value on the compared axis.
+    """A paired comparison of one combination of settings with a baseline that differs in one setting.
 
     Attributes:
-        scores: final scores `[S]` of the seeds that were run, NaN where a run failed.
-        effect: paired differences from the baseline; None for the baseline itself, and if there is none.
-        chance: p value of the sign-flip test, corrected within its family (Holm 1979).
-        better: probability that a run is better than a run of the baseline.
-        same: whether all rewards equal the baseline's, as with buffers that never fill; then there is no test.
-        on_scale: whether scores are μ_final, not rewards.
+        scores: Final score of each seed that was run; NaN for failed runs.
+        effect: Paired differences from the baseline. None for the baseline itself, and if the baseline was not run.
+        chance: p value of the paired sign-flip test, corrected for the tests under the same condition (Holm, 1979).
+        better: Probability that a run is better than a run of the baseline.
+        same: Whether all rewards equal those of the baseline, as with buffers that never fill. Equal runs are not
+            tested.
+        on_scale: Whether scores are normalised (μ_r), not rewards.
     """
 
     learner: str
@@ -197,22 +215,22 @@ class Comparison(NamedTuple):
 
     @property
     def failed(self) -> int:
-        """Number of failed runs."""
+        """The number of failed runs."""
         return int((~np.isfinite(self.scores)).sum())
 
 
 def final_scores(data: xr.Dataset) -> xr.DataArray:
-    """Return one plant's final scores, NaN where a run failed: μ_final, final rewards where there is no μ_r."""
+    """Return μ_final of each run of one plant, or its final reward where μ_r is undefined, with NaN for failed runs."""
     return data["mu_final"].where(scaled(data), final_rewards(data)).transpose("noise", "frequency", ...)
 
 
 def scaled(data: xr.Dataset) -> xr.DataArray:
-    """Return at which noise and rate μ_r of one plant is defined."""
+    """Return a mask of the noises and rates at which the normalised score μ_r of one plant is defined."""
     return mu_r(data, data["reference_dp"]).notnull()
 
 
 def baseline_of(data: xr.Dataset, asked: str | None, axis: Axis = "strategy") -> str:
-    """Return the baseline on an axis: the requested one, else the study's first value."""
+    """Return the requested value on an axis of the results, in its canonical form, or by default the first value."""
     names = [_name(value) for value in data[axis].values]
     if asked is None:
         return names[0]
@@ -237,10 +255,11 @@ def _name(value: Any) -> str:
 
 
 def compared(data: xr.Dataset, baseline: str, axis: Axis = "strategy") -> list[Comparison]:
-    """Compare the cells of one plant, or of all, with those that have the baseline's value on one axis.
+    """Compare combinations of settings with those that have the baseline's value on one axis of the results.
 
-    Differences are taken seed by seed, over seeds on which neither failed. Tests at one noise and rate are one family;
-    if rates are compared, those at one noise. Rewards without μ_r are comparable within a plant and rate only.
+    Differences are taken seed by seed, over seeds on which neither run failed. p values are corrected for all tests at
+    one noise and rate (Holm, 1979). If noises are compared, p values are corrected for all tests at one rate, and vice
+    versa. Rewards without μ_r are compared within a plant and rate only.
     """
     plants = _plants(data)
     cells = ("noise", "frequency", "learner", "strategy")
@@ -277,9 +296,10 @@ def compared(data: xr.Dataset, baseline: str, axis: Axis = "strategy") -> list[C
 
 
 def comparison_tables(data: xr.Dataset, baseline: str | None = None, axis: Axis | None = None) -> list[FittedTable]:
-    """Return a table per plant that compares its cells along one axis, seed by seed; one table if plants are compared.
+    """Return tables that compare values on one axis of results with a baseline, seed by seed.
 
-    By default the baseline is the first value that was run, and the axis the first of `COMPARED` that varies.
+    There is one table per plant, or one in all if plants are compared. By default, the axis is the first one with
+    several values, and the baseline is the first value that was run.
     """
     if baseline is not None:
         axis = axis or ("learner" if baseline in data["learner"].values else "strategy")
@@ -301,7 +321,7 @@ def comparison_tables(data: xr.Dataset, baseline: str | None = None, axis: Axis 
 def first_comparison(
     data: xr.Dataset, axes: Sequence[Axis] = COMPARED[:-1], baseline: str | None = None
 ) -> tuple[list[Comparison], str, Axis] | None:
-    """Return the comparisons along the first of these axes that has any, with the baseline and the axis, or None."""
+    """Compare runs along the first possible axis, and return the comparisons, the baseline and the axis, or None."""
     for axis in axes:
         run = runs_there(data)
         here = data[axis].values[np.atleast_1d(run.any([other for other in run.dims if other != axis]).values)]
@@ -314,11 +334,11 @@ def first_comparison(
 
 
 def verdict(data: xr.Dataset, baseline: str | None = None) -> str:
-    """Return in one sentence how the best strategy compares with the baseline, the study's first if not given.
+    """Return one sentence that compares the best strategy with a baseline, by default the study's first strategy.
 
-    Differences are means over all conditions in which both were run; p values are corrected for the number of
-    strategies (Holm 1979). A learner's strategies are compared with that learner's baseline. Learners are compared in
-    the same way if there is one strategy.
+    Each strategy is compared with the baseline under the same conditions, seed by seed. Differences are averaged over
+    conditions, and p values are corrected for the number of strategies (Holm, 1979). If there is one strategy, learners
+    are compared.
     """
     axis: Axis = "learner" if data.sizes["strategy"] == 1 < data.sizes["learner"] else "strategy"
     base, conditions = baseline_of(data, baseline, axis), np.prod([data.sizes[name] for name in ("noise", "frequency")])

@@ -1,9 +1,10 @@
-"""Build one labelled dataset from finished cells.
+"""The labelled dataset (xarray) of a study's results.
 
-Its axes are those of the study: plant, learner, strategy, noise, frequency, seed, episode. Points that are not in the
-study, or not run yet, are NaN. Rewards are unscaled scores of episodes (`episode_metric`: mean per step, or return),
-with exploration unless the name contains "greedy". If updates follow a number of steps, an "episode" is an iteration:
-as many steps as the longest episode has. Its rewards are means over the episodes that ended in it.
+Its axes are those of the study: plant, learner, strategy, noise, frequency, seed and episode. Points that are not in
+the study, or not run yet, are NaN. Rewards are unscaled scores of episodes: the mean reward per step, or the return.
+They include exploration, except in greedy episodes and evaluations. If updates follow a number of steps, the axis
+`episode` counts iterations. An iteration has as many steps as the longest episode, and its reward is the mean over the
+episodes that ended in it.
 """
 
 import json
@@ -43,7 +44,7 @@ _AXIS_LABELS: Final = {
     "evaluation_step": ("number of training steps after which policies were evaluated", "1"),
     "signal": ("name of a state or action", ""),
 }
-"""Meanings and units of axes; names have no unit."""
+"""Meaning and unit of each axis; axes of names have no unit."""
 _UNITS: Final = {"seconds": "s", "memory": "B", "max_substep": "s"}
 
 ORIGINS: Final = {
@@ -54,11 +55,11 @@ ORIGINS: Final = {
     "target": "the processor that kernels were compiled for, of all of them",
     "shared_from": "id of the cell that was computed in place of one that is the same runs, as buffers never filled",
 }
-"""Coordinates of each cell's origin, and their meanings."""
+"""Names and meanings of the coordinates that describe how each cell was computed."""
 
 
 def label_axes(data: xr.Dataset) -> None:
-    """Add attributes: the meaning and unit of each axis, and the units of variables."""
+    """Add the meaning and unit of each axis, and the units of variables, as attributes of a dataset."""
     for name, (meaning, unit) in _AXIS_LABELS.items():
         if name in data.coords:
             data.coords[name].attrs.update({"long_name": meaning, "units": unit} if unit else {"long_name": meaning})
@@ -68,7 +69,13 @@ def label_axes(data: xr.Dataset) -> None:
 
 
 def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str, Path]) -> xr.Dataset:
-    """Build the dataset from the score files in the `folders` of the cells, by id; a cell without a file stays NaN."""
+    """Build the dataset of results from the score files of a study's cells.
+
+    Args:
+        cells: All cells of the study. The values of a cell without a score file stay NaN.
+        references: Scores of the reference controllers by plant, control rate and noise.
+        folders: Folder of each cell, by the cell's id.
+    """
     data = _blank_dataset(cells)
     places = {name: {v: place for place, v in enumerate(data[name].values.tolist())} for name in (*AXES, "block")}
     for cell in cells:  # xarray's own lookup takes longer than a small cell
@@ -136,7 +143,6 @@ def _blank_dataset(cells: Sequence[Cell]) -> xr.Dataset:
 def _add_arrays(
     data: xr.Dataset, cell: Cell, point: tuple[int, ...], path: Path, arrays: Mapping[str, NDArray[Any]]
 ) -> None:
-    """Add the arrays of a score file, after checking their shapes."""
     greedy = (cell.members, cell.episodes // cell.greedy_every)
     due = dict.fromkeys(("reward", "episode_steps"), (cell.members, cell.episodes)) | {"reward_greedy": greedy}
     due |= {name: greedy for name in arrays if name.startswith("metric_")}
@@ -158,7 +164,7 @@ def _add_arrays(
 
 
 def _add_origin(data: xr.Dataset, block: tuple[int, ...], sessions: Sequence[ComputeSession], shared: str) -> None:
-    """Add the origin of a cell, with its time and memory unless its runs were copied from cell `shared`."""
+    """Add when and where a cell was computed, with its time and memory unless its runs were copied from `shared`."""
     data.variables["shared_from"].values[block] = shared
     if not shared:
         data.variables["seconds"].values[block] = sum(session.seconds for session in sessions)
@@ -193,7 +199,7 @@ _REFERENCES: Final = {
 
 
 def add_references(data: xr.Dataset, references: References) -> None:
-    """Add, or replace, the references of scores and the grids of dynamic programming."""
+    """Add the scores of reference controllers and the grids of dynamic programming, or replace them."""
     axes = ("plant", "noise", "frequency")
     for field, whose in _REFERENCES.items():
         _blank(data, f"reference_{field}", axes, f"mean reward per step, or return, {whose}")
@@ -216,40 +222,40 @@ def add_references(data: xr.Dataset, references: References) -> None:
 
 
 def episode_metric(data: xr.Dataset) -> str:
-    """Return how one plant scores episodes: "mean reward" or "return"."""
+    """Return how one plant scores an episode, which is "mean reward" (per step) or "return"."""
     return str(data["episode_metric"].item()) if "episode_metric" in data.coords else "mean reward"
 
 
 def rule_of(data: xr.Dataset) -> Rule | None:
-    """Return the rule for the grid of one plant's dynamic programming, None if it is not stored."""
+    """Return the rule that chose the grid of one plant's dynamic programming, or None if it is not stored."""
     rule = str(data["reference_rule"].item()) if "reference_rule" in data.coords else ""
     return cast(Rule, rule) if rule in get_args(Rule) else None
 
 
 def in_iterations(data: xr.Dataset) -> bool:
-    """Return whether one plant's "episodes" are iterations, in which several episodes may end."""
+    """Return whether the axis `episode` of one plant's results counts iterations, in which several episodes may end."""
     return "update_every" in data.coords and int(data["update_every"].item()) > 0
 
 
 def counted_in(data: xr.Dataset) -> str:
-    """Return the unit in which one plant's runs are counted: "iterations" or "episodes"."""
+    """Return the unit in which the length of one plant's runs is counted, "iterations" or "episodes"."""
     return "iterations" if in_iterations(data) else "episodes"
 
 
 def the_last(data: xr.Dataset, of: str = "") -> str:
-    """Return the episodes of one plant's final score as text, as in "the last 100 episodes" or "all 40 iterations"."""
+    """Return a text for the episodes over which a final score is a mean, such as "the last 100 episodes"."""
     last, counted = last_of(data), f"{of} {counted_in(data)}".strip()
     which = f"all {last}" if last == data.sizes["episode"] else f"the last {last}"
     return f"{which} {counted}" if last > 1 else f"the last {counted.removesuffix('s')}"
 
 
 def last_of(data: xr.Dataset) -> int:
-    """Return the number of training episodes, or iterations, in one plant's final score."""
+    """Return the number of last episodes or iterations over which the final score of one plant's runs is a mean."""
     return last_episodes(data.sizes["episode"], in_iterations(data))
 
 
 def steps_done(data: xr.Dataset, where: Mapping[str, str] | None = None) -> Floats:
-    """Return a member's mean number of steps after 0, 1, … episodes or iterations `[E + 1]`, in the runs `where`."""
+    """Return the mean number of steps of one plant's runs after 0, 1, …, E episodes or iterations, shape `[E + 1]`."""
     if in_iterations(data):
         if "whole_steps" not in data:
             raise UserError("these results do not say how long iterations are; run the sweep again to rewrite them")
@@ -263,7 +269,7 @@ def steps_done(data: xr.Dataset, where: Mapping[str, str] | None = None) -> Floa
 
 
 def lengths_vary(data: xr.Dataset) -> bool:
-    """Return whether the lengths of one plant's training episodes differ at some rate."""
+    """Return whether one plant's training episodes have different lengths at the same control rate."""
     if "episode_steps" not in data:
         return False
     rates = data["episode_steps"].transpose("frequency", ...).values
@@ -271,9 +277,10 @@ def lengths_vary(data: xr.Dataset) -> bool:
 
 
 def mu_r(data: xr.Dataset, reward: xr.DataArray) -> xr.DataArray:
-    """Normalise rewards: 0 = random controller, 1 = dynamic programming, under the same noise and rate.
+    """Compute the normalised score μ_r of rewards (de Bruin et al., 2018, section 5.1).
 
-    Return NaN where the two references differ by less than a fifth of the random controller's reward.
+    It is 0 for random control, and 1 for dynamic programming under the same noise and control rate. It is NaN where
+    dynamic programming exceeds random control by less than a fifth of the absolute reward of random control.
     """
     span = data["reference_dp"] - data["reference_random"]
     usable = span >= SMALLEST_SPAN * abs(data["reference_random"])
@@ -281,7 +288,7 @@ def mu_r(data: xr.Dataset, reward: xr.DataArray) -> xr.DataArray:
 
 
 def runs_there(data: xr.Dataset) -> xr.DataArray:
-    """Return a mask of the runs of a dataset, without the axis of episodes; it includes runs that failed at once."""
+    """Return a mask of the runs, including failed ones, that the results contain."""
     there = data["reward"].notnull().any("episode")
     if "episode_steps" in data:
         there = there | data["episode_steps"].notnull().any("episode")
@@ -289,7 +296,7 @@ def runs_there(data: xr.Dataset) -> xr.DataArray:
 
 
 def without_rewards(path: Path, data: xr.Dataset, needed: str) -> UserError:
-    """Return the error for results without rewards; `needed` is a subject with its verb, e.g. "figures need"."""
+    """Return the error for results without finite rewards, with a subject and its verb such as "figures need"."""
     if runs_there(data).any():
         why = "failed before its first reward was a number; replaybench table counts such runs"
         return UserError(f"every run of {path} {why}, and {needed} others")
@@ -297,7 +304,10 @@ def without_rewards(path: Path, data: xr.Dataset, needed: str) -> UserError:
 
 
 def add_scores(data: xr.Dataset) -> None:
-    """Add scores of each seed, their means with 95 % intervals, and the counts of failed, dead and censored runs."""
+    """Add the scores of each seed to a dataset, with their means, 95 % intervals, and counts of runs.
+
+    The counts are those of failed runs, collapsed runs (as `dead`), and runs that never reached μ_r = 0.8 (`censored`).
+    """
     curves = mu_r(data, data["reward"]).transpose(*AXES, "seed", "episode")
     for name in SCORES:
         _blank(data, score_key(name), (*AXES, "seed"), _MEANINGS[name])
@@ -331,12 +341,12 @@ _MEANINGS: Final = {
 
 
 def score_key(name: str) -> str:
-    """Return the name of the dataset's variable for one of the `SCORES`."""
+    """Return the name of a score in the dataset, for example `mu_final` for `final`."""
     return {"final": "mu_final", "best": "mu_max", "rise": "rise_time"}[name]
 
 
 def describe(data: xr.Dataset) -> str:
-    """Return the axes and variables of a dataset as JSON."""
+    """Return the axes of a dataset with their values, and the names of its variables, as JSON."""
     axes = {
         str(axis): data[axis].values.tolist() if size <= 20 else f"{size} values" for axis, size in data.sizes.items()
     }

@@ -1,7 +1,7 @@
-"""The part of a running cell that a device computes: plant, exploration, replay and updates of all members.
+"""The part of a running cell that a GPU computes: plant, exploration, replay and updates of all members.
 
-One launch computes several rounds. A member's whole state is one block of the device's memory. It is copied to the
-learner and buffers on the host when a file or a snapshot needs them.
+Members are independent runs with different seeds. One launch computes several episodes or iterations. The whole state
+of a member is one block of the GPU's memory. It is copied to the host when a file or a snapshot needs it.
 """
 
 import time
@@ -27,14 +27,19 @@ from replaybench.runtime.arrays import Floats
 from replaybench.runtime.errors import UserError
 
 LAUNCH_SECONDS: Final = 1.0
-"""Approximate duration of a launch; after each, progress is shown and the sweep can stop."""
+"""Approximate duration of one launch of the GPU, in seconds. After each launch, the sweep can report and stop."""
 
 DEVICE_CELLS: Final = 8
-"""Cells that share a device, each in a worker process: one computes on the CPU while another uses the device."""
+"""Largest number of worker processes that share a GPU. One computes on the CPU while another uses the GPU."""
 
 
 class Parts(NamedTuple):
-    """The parts of a cell's run; `updates` is the mean number of updates a phase, `phases` the length of schedules."""
+    """The components of a running cell that are moved to a GPU.
+
+    Attributes:
+        updates: Mean number of updates in an update phase.
+        phases: Number of update phases over which schedules run from their first to their last value.
+    """
 
     plant: Plant
     agent: Learner
@@ -44,10 +49,10 @@ class Parts(NamedTuple):
 
 
 def device_program(cell: Cell, parts: Parts) -> Program:
-    """Return the program of a cell for a device.
+    """Generate the GPU program of a cell (combination of settings).
 
     Raises:
-        UserError: no device supports this cell; the message names the alternatives.
+        UserError: The GPU does not support a setting of the cell. The message names alternatives.
     """
     plant, agent, replay, updates, phases = parts
     check_learner(type(agent), agent.config, agent.setting.refer is not None)
@@ -66,15 +71,15 @@ def device_program(cell: Cell, parts: Parts) -> Program:
 
 
 class DeviceCell:
-    """A cell's members on a device.
+    """The part of a running cell (combination of settings) that a GPU computes.
 
     Args:
-        cell: the cell.
-        parts: the parts of its run; their buffers become views of the members' memory.
-        shown: a learner of the cell's first members, for snapshots.
+        cell: The cell.
+        parts: Components of the cell. Their replay buffers become views of the host's copy of the GPU's memory.
+        shown: A learner with the cell's first members, which receives their networks for snapshots.
 
     Attributes:
-        name: the device's name.
+        name: Name of the GPU.
     """
 
     def __init__(self, cell: Cell, parts: Parts, shown: Learner) -> None:
@@ -89,7 +94,10 @@ class DeviceCell:
         self._at_once = 1
 
     def advance(self) -> Rounds:
-        """Run the next rounds, at most up to a snapshot, metrics or the end, which the CPU computes."""
+        """Run the next training episodes or iterations on the GPU, for about a second, and return their scores.
+
+        A call ends at the latest where a snapshot or the learner's metrics are due, because the CPU computes them.
+        """
         done = self.program.rounds
         ends = [end for end in self._ends if end > done]
         if self.parts.agent.metric_names:
@@ -106,7 +114,6 @@ class DeviceCell:
         return results
 
     def _fetch_shown(self, rounds: int) -> None:
-        """Copy from the device what a snapshot needs: the first members' networks, and the stored experiences."""
         members, start = len(self.shown.setting.members), self.program.place("replay").start
         self._runner.fetch(*map(self.program.place, ("hot", "cold")), members=members)
         self.program.fetch(self.shown)
@@ -121,13 +128,18 @@ class DeviceCell:
         replay.updates = int(counters["updates"].max())
 
     def fetch(self) -> None:
-        """Copy the whole state of learners and buffers from the device to the learner and `Replay` on the host."""
+        """Copy the state of all learners and replay buffers from the GPU to the objects on the host."""
         self._runner.fetch()
         self.program.fetch()
         self._count()
 
     def complete_buffers(self, lengths: Floats) -> None:
-        """Copy everything that a buffer file needs; episodes have the mean `lengths` `[M, E]` in each round."""
+        """Copy all data that a buffer file needs from the GPU.
+
+        Args:
+            lengths: Mean length of the M members' episodes in each of E rounds (episodes or iterations); float64,
+                `[M, E]`.
+        """
         self.fetch()
         replay, counters = self.parts.replay, self._buffers.state(self._memory)
         stored = int(replay.count.max())
@@ -151,7 +163,10 @@ class DeviceCell:
         replay.episodes.load_state_dict({"episode_starts": starts, "episode_begins": begins})
 
     def _starts(self, lengths: Floats) -> NDArray[np.uint32]:
-        """Return the serial numbers at which episodes begin, `[M, E]`; of stored ones only if rounds are iterations."""
+        """Return the serial numbers of the experiences with which episodes begin, counted from 1 for each member.
+
+        If several episodes may end in an iteration, their starts are known from the stored experiences only.
+        """
         if not self.cell.update_every or (lengths == self.cell.steps_per_episode).all():
             before = np.cumsum(lengths, axis=1) - lengths
             return (1 + before).astype(np.uint32)
@@ -168,14 +183,14 @@ class DeviceCell:
         return starts
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """Return the members' memory; call `fetch` first."""
+        """Return the memory of all members, as it was at the last call of `fetch`."""
         return self.program.state()
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Restore `state_dict`; the run continues with equal numbers.
+        """Restore the state that `state_dict` returned, so that the run continues with equal numbers.
 
         Raises:
-            ValueError: its counters do not fit the buffers. A device would not check them.
+            ValueError: Counters of the state do not fit the buffers. The GPU would not check them.
         """
         self.program.load_state(dict(state))
         counters = self._buffers.state(self._memory)
@@ -187,5 +202,5 @@ class DeviceCell:
         self.fetch()
 
     def close(self) -> None:
-        """Free the device's memory."""
+        """Free the memory of the GPU."""
         self._runner.close()

@@ -1,4 +1,8 @@
-"""Progress displays: a live line, a line every 30 s, or JSON for programs."""
+"""Displays of a sweep's progress: a progress bar, a line every 30 s, or JSON for programs.
+
+A sweep runs all cells of a study. A cell is one combination of settings, with a block of seeds. The unit of progress is
+a round, which is a training episode, or an iteration if updates follow a number of steps.
+"""
 
 from __future__ import annotations
 
@@ -41,17 +45,21 @@ from replaybench.runtime.errors import UserError
 from replaybench.runtime.quantities import duration
 
 _SILENT_SECONDS: Final = 120.0
-"""A sweep on another machine counts as ended if its journal is untouched for so long: four times `PULSE_SECONDS`."""
+"""Seconds without a change of the journal file after which a sweep on another machine counts as ended."""
 _POINTS: Final = 200
-"""Points of the curve of a cell whose rounds are not in the journal."""
+"""Number of points in the learning curve of a cell whose curve is read from its score file."""
 
 
 @dataclass
 class CellHistory:
-    """Progress of a cell.
+    """The progress of one cell (combination of settings) of a study.
 
-    `points` are numbers of finished rounds, each with the mean reward since the previous point. `first` is the time of
-    the first event in the current sweep, and the number of rounds finished then; `last` is the time of the last event.
+    Attributes:
+        points: Learning curve, as pairs of a number of finished episodes and the mean reward since the previous pair.
+        done: Number of finished episodes or iterations.
+        failed: Number of failed runs, with a reward that is not finite.
+        first: Time of the cell's first event in the current sweep, and the number of episodes finished by then.
+        last: Time of the cell's last event, in seconds since the epoch.
     """
 
     cell: Cell
@@ -68,11 +76,12 @@ class CellHistory:
 
 
 class History:
-    """State of a sweep, from its events.
+    """The progress of all cells (combinations of settings) of a sweep, updated by the sweep's events.
 
     Attributes:
-        cells: by id, in the study's order.
-        references: by plant, rate and noise, the rewards at which μ_r is 0 and 1; None if μ_r is not defined.
+        cells: Progress of each cell by its id, in the study's order.
+        references: Scores of random control and dynamic programming, by plant, control rate and noise. None if the
+            normalised score μ_r is not defined.
     """
 
     def __init__(self, cells: Iterable[Cell], workers: int | None, length: Callable[[Cell], float]) -> None:
@@ -83,7 +92,7 @@ class History:
         self._workers, self._length, self._at_once, self._begun = workers, length, 0, False
 
     def take(self, new: Event) -> None:
-        """Add an event."""
+        """Update the progress by an event of the sweep."""
         if new["event"] == "begin":
             self._begin, self._end, self._at_once = new, None, 0
             for known in self.cells.values():
@@ -111,22 +120,22 @@ class History:
 
     @property
     def complete(self) -> int:
-        """Number of complete cells."""
+        """The number of complete cells."""
         return sum(known.complete for known in self.cells.values())
 
     @property
     def failed(self) -> int:
-        """Number of failed runs."""
+        """The number of failed runs in all cells."""
         return sum(known.failed for known in self.cells.values())
 
     def work(self) -> tuple[int, int]:
-        """Return the numbers of finished and of all episodes, over all members of the study."""
+        """Return the number of finished episodes and the number of all episodes, summed over all runs of the study."""
         known = self.cells.values()
         done = sum(each.cell.members * each.done for each in known)
         return done, sum(each.cell.members * each.cell.episodes for each in known)
 
     def seconds_left(self) -> float | None:
-        """Estimate the remaining time [s]; None before the first rounds are finished."""
+        """Estimate the remaining time in seconds, or return None before the first episodes are finished."""
         observed = [
             (known.cell, known.last - known.first[0], known.done - known.first[1])
             for known in self.cells.values()
@@ -137,7 +146,7 @@ class History:
         return seconds_left(observed, incomplete, processes, self._length)
 
     def in_words(self) -> str:
-        """Describe the progress of a running sweep."""
+        """Return the progress of a running sweep as one line of text."""
         (done, whole), left, failed = self.work(), self.seconds_left(), self.failed
         points = len({(known.cell.plant, known.cell.frequency, known.cell.noise) for known in self.cells.values()})
         parts = [f"{self.complete}/{len(self.cells)} cells", f"{done / max(1, whole):.0%} of the episodes"]
@@ -149,7 +158,7 @@ class History:
 
 
 class RunHistory(History):
-    """State of the sweep of a run folder, which may be running."""
+    """The progress of the sweep in a run folder, which may be running in another process."""
 
     def __init__(self, folder: RunFolder) -> None:
         # The rate stands for an episode's length: no plant is built, because its code may be from another user's file.
@@ -172,18 +181,18 @@ class RunHistory(History):
                 known.points = [(int(b), float(curve[a:b].mean())) for a, b in itertools.pairwise(ends)]
 
     def update(self) -> None:
-        """Read new events from the journal."""
+        """Read the events that were added to the journal file since the last call."""
         for new in self._reader.news():
             self.take(new)
 
     @property
     def study(self) -> str:
-        """The study's name."""
+        """The name of the study."""
         return str((self._begin or {}).get("study", self._folder.path.name))
 
     @property
     def state(self) -> str:
-        """`running`, `finished`, `interrupted` or `not begun`."""
+        """The state of the sweep, which is `running`, `finished`, `interrupted` or `not begun`."""
         if self.complete == len(self.cells):
             return "finished" if self._end or not self._alive() else "running"
         if self._begin is None:
@@ -191,7 +200,7 @@ class RunHistory(History):
         return "running" if self._end is None and self._alive() else "interrupted"
 
     def _alive(self) -> bool:
-        """Return whether the process of the sweep exists, as far as this machine can see."""
+        """Return whether the sweep's process exists or, on another machine, whether its journal changed recently."""
         if self._begin is None:
             return False
         if self._begin.get("host") != socket.gethostname():
@@ -209,7 +218,7 @@ class RunHistory(History):
 
     @property
     def seconds(self) -> float:
-        """Duration of the last sweep so far [s]."""
+        """The duration of the last sweep so far, in seconds."""
         if self._begin is None:
             return 0.0
         latest = max((known.last for known in self.cells.values()), default=0.0)
@@ -223,17 +232,19 @@ def seconds_left(
     processes: int,
     length: Callable[[Cell], float],
 ) -> float | None:
-    """Estimate the remaining time [s] from the duration of a step in the most similar cells; None without any.
+    """Estimate the remaining time of a sweep in seconds, or return None if no cell was observed.
+
+    The duration of a step in an incomplete cell (combination of settings) is that of the most similar observed cells.
 
     Args:
-        seen: observed cells, each with a time [s] and the rounds finished in it.
-        still: incomplete cells, each with its finished rounds.
-        processes: number of cells that run at once.
-        length: returns the length of a cell's episode, in steps or proportional to them.
+        seen: Observed cells, each with a time in seconds and the number of episodes finished in this time.
+        still: Incomplete cells, each with its number of finished episodes.
+        processes: Number of cells that run at once.
+        length: Returns the number of steps in an episode of a cell, or a number proportional to it.
     """
 
     def keys(cell: Cell) -> list[tuple[str | float, ...]]:
-        """Return keys for similar cells: all properties that decide the duration of a step, then ever fewer."""
+        # Similar cells have equal keys. The first key holds all properties, and each further key holds fewer.
         key = cell.learner, cell.plant, cell.frequency, cell.strategy, cell.noise
         return [key[:count] for count in range(len(key), -1, -1)]
 
@@ -254,11 +265,11 @@ def seconds_left(
 
 
 ProgressForm = Literal["bar", "lines", "json", "none"]
-"""How progress is shown."""
+"""Form in which the progress of a sweep is displayed."""
 
 
 class TensorBoard:
-    """TensorBoard event files, a folder for each cell, over environment steps of a member."""
+    """A writer of TensorBoard event files, with one folder for each cell of a study and environment steps as axis."""
 
     def __init__(self, folder: Path, cells: dict[str, Cell]) -> None:
         try:
@@ -270,7 +281,7 @@ class TensorBoard:
         self._writers: dict[str, Any] = {}
 
     def write(self, key: str, state: Round, reward: float | None) -> None:
-        """Write a cell's round, with the mean `reward` since the last written one."""
+        """Write the state of a cell, with the mean reward since the last call for this cell."""
         if key not in self._writers:
             label = "".join(c if c.isalnum() or c in "-.[]()+" else "_" for c in self._cells[key].label)
             self._writers[key] = self._make(f"{self._folder / f'{label}-{key[:6]}'}")
@@ -280,22 +291,29 @@ class TensorBoard:
                 self._writers[key].add_scalar(name, value, round(state.steps))
 
     def finish(self, key: str) -> None:
-        """Close the file of a complete cell."""
+        """Close the event file of the cell with id `key`."""
         if key in self._writers:
             self._writers.pop(key).close()
 
     def close(self) -> None:
-        """Close all files."""
+        """Close all event files."""
         for key in list(self._writers):
             self.finish(key)
 
 
 PULSE_SECONDS: Final = 30.0
-"""Interval at which the journal's time stamp is set, so that other machines see a sweep run during silent hours."""
+"""Seconds after which the journal's time stamp is set again. Other machines use it to detect a running sweep."""
 
 
 class Display:
-    """Shows the progress of a sweep: by default a live line in a terminal, and plain lines elsewhere."""
+    """A context manager that displays the progress of a sweep and writes the sweep's journal of events.
+
+    Args:
+        cells: All cells to compute, complete ones included.
+        todo: Cells that are still to be computed.
+        form: Form of the progress; by default a progress bar in a terminal, and plain lines elsewhere.
+        tensorboard: Folder for TensorBoard event files; None for no such files.
+    """
 
     def __init__(
         self,
@@ -349,23 +367,23 @@ class Display:
         self._show(new)
 
     def advance(self, key: str, state: Round) -> None:
-        """Report a cell's round."""
+        """Report a finished episode or iteration of the cell with id `key`."""
         if new := self._journal.round(key, state, self._cells[key].episodes):
             self._write(new)
             if self._board is not None:
                 self._board.write(key, state, new["reward"])
 
     def reference(self, cell: Cell, ends: Reference) -> None:
-        """Report the reference for a cell's plant, rate and noise."""
+        """Report the scores of the reference controllers for the plant, control rate and noise of a cell."""
         point = {"plant": cell.plant, "frequency": cell.frequency, "noise": cell.noise}
         self._write(event("reference", **point, random=float(ends.random), dp=float(ends.dp), usable=ends.usable))
 
     def complete(self, key: str) -> None:
-        """Report that a cell is complete."""
+        """Report that the cell with id `key` is complete."""
         if self._board is not None:
             self._board.finish(key)
         self._write(event("complete", cell=key))
 
     def end(self, status: int) -> None:
-        """Report the end of the sweep and its exit status."""
+        """Report the end of the sweep with its exit status."""
         self._write(event("end", status=status))

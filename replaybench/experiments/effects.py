@@ -1,7 +1,7 @@
-"""Paired effects: estimates, BCa intervals, sign-flip tests, interquartile means and probabilities.
+"""Statistics of paired differences: estimates, BCa intervals, sign-flip tests and tolerance bounds.
 
-Cells of a study give their members the same random streams, so differences are taken seed by seed. Significance is
-decided by the test of the difference, not by the overlap of two intervals.
+All strategies of a study run with the same seeds and random streams, so differences are taken seed by seed. The test of
+the difference decides whether it is significant, not the overlap of two intervals.
 """
 
 import itertools
@@ -22,17 +22,26 @@ _DRAWN: Final = 10_000
 
 
 def flipped(differences: Floats) -> Floats:
-    """Return the two-sided p value of the sign-flip test for differences `[..., n]`; 1 without seeds.
+    """Compute two-sided p values of the paired sign-flip (permutation) test.
 
-    With up to 13 seeds all sign patterns are counted, else the observed one and 10,000 random ones.
+    With up to 13 seeds, all sign patterns are counted. With more seeds, the observed pattern and 10,000 random ones are
+    counted. Without seeds, p values are 1.
+
+    Args:
+        differences: Paired differences of n seeds; float64, shape `[..., n]`.
     """
     return _p(np.abs(differences.sum(axis=-1, keepdims=True)), np.abs(_all_flips(differences)))
 
 
 def surpassed(differences: Floats, statistic: Statistic = "mean") -> Floats:
-    """Return the one-sided p value of "the statistic is at most 0", for differences `[..., n]`; 1 without seeds.
+    """Compute one-sided p values of the hypothesis that a statistic of paired differences is at most 0.
 
-    The test is exact for symmetric differences, else approximate; see benchmarks/evidence/interval_coverage.py.
+    The sign-flip test is exact for symmetric differences, and approximate for others (see
+    `benchmarks/evidence/interval_coverage.py`). Without seeds, p values are 1.
+
+    Args:
+        differences: Paired differences of n seeds; float64, shape `[..., n]`.
+        statistic: The mean, or the interquartile mean.
     """
     if statistic == "mean":
         return _p(differences.sum(axis=-1, keepdims=True), _all_flips(differences))
@@ -43,7 +52,7 @@ def surpassed(differences: Floats, statistic: Statistic = "mean") -> Floats:
 
 
 def _p(observed: Floats, flips: Floats) -> Floats:
-    """Return the share of `flips` `[..., patterns]`, the observed one included, at least as large as `observed`."""
+    """Return the share of sign patterns, along the last axis of `flips`, whose statistic is at least `observed`."""
     as_large = (flips >= observed - 1e-12 * np.abs(observed)).sum(axis=-1)
     drawn = flips.shape[-1] == _DRAWN
     p_values: Floats = (1 + as_large) / (1 + _DRAWN) if drawn else as_large / flips.shape[-1]
@@ -56,7 +65,7 @@ def _all_flips(differences: Floats) -> Floats:
 
 @lru_cache(maxsize=8)
 def _signs(size: int) -> Floats:
-    """Return patterns of `size` signs, ±1 `[patterns, size]`: all of them, or 10,000 random ones."""
+    """Return all patterns of `size` signs ±1, or 10,000 random ones, as an array `[patterns, size]`."""
     if size <= _MOST_ENUMERATED:
         return np.array(list(itertools.product((-1.0, 1.0), repeat=size)))
     drawn = np.random.Generator(np.random.PCG64(0)).integers(2, size=(_DRAWN, size))
@@ -65,10 +74,10 @@ def _signs(size: int) -> Floats:
 
 
 def improvement(sample: Floats, other: Floats) -> Interval:
-    """Return the probability that a run of one sample `[S]` is better than one of the other, ties counted half.
+    """Estimate the probability that a run of one sample is better than a run of another sample, with its 95 % interval.
 
-    All pairs of runs count (Mann and Whitney 1947). The 95 % interval consists of percentiles over resamples of the
-    shared seeds. Seeds on which either run failed are left out.
+    All pairs of runs are compared (Mann and Whitney, 1947), and ties count half. The bounds of the interval are
+    percentiles over resamples of the shared seeds. Seeds on which either run failed are left out.
     """
     both = np.isfinite(sample) & np.isfinite(other)
     if not both.any():
@@ -82,16 +91,21 @@ def improvement(sample: Floats, other: Floats) -> Interval:
 
 
 def improvements(better: Floats) -> Floats:
-    """Return the mean of comparisons `[..., n, n]` (1, ½ or 0) in each resample, `[..., RESAMPLES]`."""
+    """Compute the probability of a better run in each bootstrap resample of n seeds, shape `[..., RESAMPLES]`.
+
+    Args:
+        better: Comparisons of all pairs of runs, as 1 (better), ½ (equal) or 0 (worse); float64, shape `[..., n, n]`.
+    """
     counts = drawn(better.shape[-1])
     means: Floats = np.einsum("...bi,bi->...b", counts @ better, counts) / better.shape[-1] ** 2
     return means
 
 
 def assured(sample: Floats, share: float = 0.9, confidence: float = 0.95) -> float:
-    """Return the score that `share` of further runs reach with `confidence`: a lower tolerance bound (Wilks 1941).
+    """Compute the lower tolerance bound of a sample of scores (Wilks, 1941), or −∞ if the sample is too small.
 
-    The bound is an order statistic, valid for every distribution; −∞ if the sample is too small.
+    With probability `confidence`, at least the fraction `share` of further runs reach this bound. The bound is one of
+    the scores, and is valid for every distribution.
     """
     from scipy.stats import binom
 
@@ -102,18 +116,21 @@ def assured(sample: Floats, share: float = 0.9, confidence: float = 0.95) -> flo
 
 
 def assured_share(runs: int, confidence: float = 0.95) -> float:
-    """Return the share of further runs that reach the worst of n runs with `confidence` (Wilks 1941)."""
+    """Return the fraction of further runs that reach the worst score of some runs with `confidence` (Wilks, 1941)."""
     return float((1 - confidence) ** (1 / runs)) if runs else 0.0
 
 
 def profile(sample: Floats, levels: Floats) -> Floats:
-    """Return the performance profile: the share `[L]` of scores `[runs]` above each of `levels`; NaN is never above."""
+    """Compute the performance profile of a sample, which is the fraction of runs with a score above each of L levels.
+
+    Failed runs (NaN) are above no level.
+    """
     above: Floats = (sample[:, None] > levels).mean(axis=0)
     return above
 
 
 def profile_band(sample: Floats, levels: Floats) -> tuple[Floats, Floats]:
-    """Return the pointwise 95 % bounds `[L]` of a performance profile (Clopper and Pearson 1934)."""
+    """Compute lower and upper pointwise 95 % bounds of a performance profile (Clopper and Pearson, 1934)."""
     from scipy.stats import beta
 
     runs = len(sample)
@@ -124,9 +141,9 @@ def profile_band(sample: Floats, levels: Floats) -> tuple[Floats, Floats]:
 
 
 SIGNIFICANT: Final = 0.05
-"""Differences with a smaller p value are significant."""
+"""Level of significance. Differences with a smaller p value are significant."""
 FEWEST_SEEDS: Final = 6
-"""With five seeds no sign-flip test can reach p < 0.05."""
+"""Smallest number of seeds with which a two-sided sign-flip test can reach p < 0.05."""
 _POWER: Final = 0.8
 MOST_SEEDS: Final = 9999
 _MANY: Final = 40
@@ -135,12 +152,13 @@ _MANY: Final = 40
 
 @dataclass(frozen=True)
 class Effect:
-    """A statistic of paired differences `[seeds]`.
+    """A statistic of paired differences between two samples of runs, with its confidence interval and tests.
 
-    With fewer than two seeds, or without spread, the interval is unbounded.
+    With fewer than two seeds, or if all differences are equal, the confidence interval is unbounded.
 
     Attributes:
-        statistic: the mean, or the interquartile mean where the length of the runs decides a few large differences.
+        differences: One difference for each seed.
+        statistic: The mean, or the interquartile mean, on which a few large differences have little influence.
     """
 
     differences: Floats
@@ -148,7 +166,7 @@ class Effect:
 
     @property
     def n(self) -> int:
-        """Number of seeds."""
+        """The number of seeds."""
         return len(self.differences)
 
     @property
@@ -158,7 +176,7 @@ class Effect:
 
     @property
     def sd(self) -> float:
-        """Standard deviation of the differences; for the interquartile mean, √n times its standard error."""
+        """The standard deviation of the differences, or √n times the standard error of their interquartile mean."""
         if self.statistic == "mean" or not self._spread:
             return float(self.differences.std(ddof=1)) if self.n > 1 else np.nan
         return math.sqrt(self.n) * float(bootstrap(self.differences, self.statistic).resampled.std())
@@ -168,32 +186,40 @@ class Effect:
         return self.n > 1 and not all_equal(self.differences)
 
     def interval(self, coverage: float = 0.95) -> tuple[float, float]:
-        """Return the BCa interval of the estimate (Efron 1987)."""
+        """Return the lower and upper bound of the BCa bootstrap interval of the estimate (Efron, 1987)."""
         if not self._spread:
             return -np.inf, np.inf
         low, high = bootstrap(self.differences, self.statistic).interval(coverage)
         return float(low), float(high)
 
     def chance_below(self, value: float) -> float:
-        """Return the one-sided p value of "the true statistic is at most `value`"; 1 without spread."""
+        """Return the one-sided p value of the hypothesis that the true statistic is at most `value`.
+
+        It is 1 with fewer than two seeds, or if all differences are equal.
+        """
         return float(surpassed(self.differences - value, self.statistic)) if self._spread else 1.0
 
     def chance_above(self, value: float) -> float:
-        """Return the one-sided p value of "the true statistic is at least `value`"."""
+        """Return the one-sided p value of the hypothesis that the true statistic is at least `value`."""
         return replace(self, differences=-self.differences).chance_below(-value)
 
 
 def p_text(p: float) -> str:
-    """Return a p value as text."""
+    """Return a p value as text with three decimals, or as "< 0.001"."""
     return f"{p:.3f}" if p >= 0.001 else "< 0.001"
 
 
 def seeds_to_tell(sd: float, distance: float, tests: int = 1) -> int | None:
-    """Return the number of seeds for which a test detects a difference of size `distance` with a power of 0.8.
+    """Compute the number of seeds with which a paired test detects a difference with a power of 0.8.
 
-    The power is that of Student's t test at a level that a sign-flip test of so few seeds can reach: with seven
-    differences there is no p value between 1/128 and 2/128. Return None for more than 9,999 seeds, or an unknown
-    standard deviation `sd`. With several `tests`, the level is the strictest of Holm's procedure (1979).
+    The power is that of Student's t test, at a level that a sign-flip test with so few seeds can reach. For example, a
+    sign-flip test of seven differences has no p value between 1/128 and 2/128. The result is None for more than 9,999
+    seeds, or if `sd` is unknown.
+
+    Args:
+        sd: Standard deviation of the paired differences.
+        distance: Size of the difference.
+        tests: Number of tests. The level is the strictest one of Holm's procedure (Holm, 1979).
     """
     strictest = SIGNIFICANT / (2 * tests)
     errors = NormalDist().inv_cdf(1 - strictest) + NormalDist().inv_cdf(_POWER)
@@ -216,13 +242,16 @@ def _power(seeds: int, distance: float, level: float) -> float:
 def paired(
     plus: Sequence[Floats], minus: Sequence[Floats], level: float = 0.0, statistic: Statistic = "mean"
 ) -> Effect:
-    """Return the effect Σ plus − Σ minus − level, seed by seed, over seeds `[S]` that are finite in all samples."""
+    """Compute the paired effect Σ plus − Σ minus − level from samples of scores, seed by seed.
+
+    Seeds with a failed run (NaN) in any sample are left out.
+    """
     differences = np.sum(plus, axis=0) - (np.sum(minus, axis=0) if minus else 0.0) - level
     return Effect(differences[np.isfinite(differences)], statistic)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust p values to control the family-wise error rate (Holm 1979)."""
+    """Adjust p values to control the family-wise error rate (Holm, 1979)."""
     order = np.argsort(p_values, kind="stable")
     scaled = np.asarray(p_values, float)[order] * np.arange(len(order), 0, -1)
     adjusted = np.empty(len(order))

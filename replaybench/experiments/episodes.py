@@ -1,4 +1,4 @@
-"""Episodes of a population, and the plant model of synthetic experiences."""
+"""The running episodes of a population of learners, and the plant model that computes synthetic experiences."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,17 +16,19 @@ from replaybench.runtime.kernel import kernel
 
 
 class LiveEpisodes:
-    """The running episodes of a population: state between steps, and mean scores of ended episodes.
+    """The running training episodes of M members, which are independent learners that are simulated together.
 
-    `keep_observations` stores the observations since the last update phase, for sampling that compares stored states
-    with the agent's current ones (`Sampling.needs_state`).
+    Args:
+        env: The environment of all members.
+        keep_observations: Whether to store the observations since the last update phase. Some sampling rules compare
+            stored states with these observations.
 
     Attributes:
-        observation: float32 `[M, S]`.
-        sensor_noise: the noise in `observation`, float32 `[M, S]`.
-        active: members that are in an episode, bool `[M]`; none at first.
-        total: float64 `[M]`, sum of the rewards of the current episode.
-        length: int64 `[M]`, number of its steps.
+        observation: Current observation; float32, shape `[M, S]`.
+        sensor_noise: Noise in the current observation; float32, shape `[M, S]`.
+        active: Whether each member is in an episode; bool, shape `[M]`. Initially False.
+        total: Sum of the rewards of the current episode; float64, shape `[M]`.
+        length: Number of steps of the current episode; int64, shape `[M]`.
     """
 
     def __init__(self, env: PopulationEnv, keep_observations: bool = True) -> None:
@@ -40,26 +42,31 @@ class LiveEpisodes:
 
     @property
     def reward(self) -> Floats:
-        """Mean score `[M]` of each member's ended episodes; NaN where none has ended."""
+        """The mean score of each member's ended episodes, which is NaN if none has ended."""
         return self._mean(self._scores)
 
     @property
     def steps(self) -> Floats:
-        """Mean length `[M]` of each member's ended episodes; NaN where none has ended."""
+        """The mean number of steps of each member's ended episodes, which is NaN if none has ended."""
         return self._mean(self._lengths)
 
     def _mean(self, total: Floats) -> Floats:
         return np.where(self._ended > 0, total, np.nan) / np.maximum(self._ended, 1)
 
     def begin(self, chosen: Bools) -> None:
-        """Begin an episode of the chosen members `[M]`."""
+        """Reset the plants of the members that the mask `chosen` selects, and begin their next episode."""
         self.observation, info = self.env.reset(options={"reset_mask": chosen})
         self.sensor_noise = info["sensor_noise"]
         self.active = self.active | chosen
         self.total[chosen], self.length[chosen] = 0, 0
 
     def record(self, reward: Floats, successor: Floats32, sensor_noise: Floats32, ended: Bools) -> None:
-        """Record a step of the active members from arrays `[M]`, and `[M, S]` of observations and noise."""
+        """Record one environment step of the members that are in an episode, from arrays with one row per member.
+
+        Args:
+            sensor_noise: Noise in the next observation `successor`.
+            ended: Whether the episode ends with this step.
+        """
         if self._keep_observations:
             self._observations.append(self.observation)
         _count_step(self.active, ended, reward, self._collected, self.total, self.length, self._over)
@@ -73,16 +80,17 @@ class LiveEpisodes:
         self.observation, self.sensor_noise = successor, sensor_noise
 
     def states_for(self, updates: int) -> Iterator[Floats32]:
-        """Yield, for each update j of U, a state of each member, `[M, S]`, with which sampling compares stored states.
+        """Yield a recent observation `[M, S]` of each member per update, as attentive replay needs (Sun et al., 2020).
 
-        It is observation ⌊jT/U⌋ of the T since the last update phase, so updates pass through the episode in order.
+        Update j of U gets observation ⌊jT/U⌋ of the T observations since the last update phase. Updates thus pass
+        through the episode in order.
         """
         observations, members = np.stack(self._observations), np.arange(len(self._collected))
         for update in range(updates):
             yield observations[update * self._collected // updates, members]
 
     def forget_observations(self) -> None:
-        """Delete the stored observations, after an update phase."""
+        """Delete the observations that were stored since the last update phase."""
         self._observations.clear()
         self._collected[:] = 0
 
@@ -92,7 +100,7 @@ class LiveEpisodes:
             array[:] = 0
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """Return the state between rounds, arrays `[M, …]`, without that of `env`."""
+        """Return the state of the running episodes for a checkpoint, without the state of the environment."""
         none_yet = np.zeros((len(self.total), 0, self.observation.shape[1]), np.float32)
         return {
             "observation": self.observation,
@@ -105,7 +113,7 @@ class LiveEpisodes:
         }
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Restore `state_dict`."""
+        """Restore the state that `state_dict` returned."""
         self.observation, self.sensor_noise = (np.array(state[n], np.float32) for n in ("observation", "sensor_noise"))
         self.active = np.asarray(state["active"]) != 0
         self.total[:], self.length[:], self._collected[:] = state["total"], state["length"], state["collected"]
@@ -116,7 +124,7 @@ class LiveEpisodes:
 def _count_step(
     active: Bools, ended: Bools, reward: Floats, collected: Integers, total: Floats, length: Integers, over: Bools
 ) -> None:
-    """Count a step of the active members `[M]`; mark in `over` those whose episode has ended."""
+    """Count a step of the active members, and set `over` for the members whose episode ends with it."""
     for m in range(active.size):
         over[m] = active[m] and ended[m]
         if active[m]:
@@ -126,15 +134,16 @@ def _count_step(
 
 
 class PlantModel:
-    """The noise-free model of a population's plant, and its agents' policies."""
+    """A noise-free model of the plant, with the agents' policies, which computes synthetic experiences of M members."""
 
     def __init__(self, env: PopulationEnv, agent: Learner) -> None:
         self.env, self.agent = env, agent
 
     def possible(self, action: Floats32) -> Floats32:
-        """Map uniformly drawn actions `[M, A]` to a discrete learner's action levels, all equally likely.
+        """Convert actions that are drawn uniformly from [−1, 1] to actions that the learner can choose.
 
-        Actions of other learners are returned unchanged. Rounding would make the first and last level half as likely.
+        For discrete actions, all levels are equally likely. Rounding to the nearest level would make the first and the
+        last level half as likely. Actions of other learners are returned unchanged.
         """
         # Only discrete learners are sure to have a policy head.
         table = self.agent.policy_head().table if self.agent.discrete else None
@@ -147,16 +156,22 @@ class PlantModel:
         return chosen
 
     def simulate(self, observation: Floats32, action: Floats32) -> tuple[Floats, Floats, Bools]:
-        """Return next observation `[M, S]`, unscaled reward `[M]` and terminated `[M]`, without noise."""
+        """Simulate one control step of each member without noise.
+
+        Returns:
+            observation: Normalised next states; float64, shape `[M, S]`.
+            reward: Unscaled rewards; float64, shape `[M]`.
+            terminated: Whether the episode terminates; bool, shape `[M]`.
+        """
         plant = with_equations(self.env.plant, "Synth")
         state, u = plant.denormalise_state(observation), plant.denormalise_action(np.clip(action, -1.0, 1.0))
         after, reward, terminated = rk4.simulate(plant, state, u, self.env.dt)
         return plant.normalise_state(after), reward, terminated
 
     def explore(self, observation: Floats32) -> Explored:
-        """Return the action that the agent would try at this observation in the current step."""
+        """Return the actions that the agents would take at these observations in the current step, with exploration."""
         return self.agent.perturb(observation)
 
     def deviation(self, observation: Floats32, action: Floats32) -> Floats32:
-        """Return ‖a − π(s)‖₁ `[M]`."""
+        """Return the distance ‖a − π(s)‖₁ of each member's action from its policy."""
         return np.asarray(np.abs(action - self.agent.act(observation)).sum(axis=1), np.float32)

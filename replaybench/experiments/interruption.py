@@ -1,4 +1,4 @@
-"""Interruption by Ctrl-C and SIGTERM, address-space limits, and safe terminal output."""
+"""Handling of Ctrl-C and SIGTERM, a check of the address-space limit, and safe terminal output."""
 
 import _thread
 import contextlib
@@ -16,11 +16,11 @@ from typing import Final
 from replaybench.runtime.errors import UserError
 
 _LEAST_BYTES: Final = 3 << 30
-"""Address space of a process with all libraries and compiled kernels; a tenth of it is used memory."""
+"""Address space in bytes that a process maps for all libraries and compiled kernels. It uses a tenth of it."""
 
 
 def check_address_space() -> None:
-    """Refuse to start if libraries would not fit."""
+    """Check that the address-space limit of the process (`ulimit -v`) suffices for all libraries."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit not in (resource.RLIM_INFINITY, -1) and limit < _LEAST_BYTES:
         raise UserError(
@@ -31,17 +31,17 @@ def check_address_space() -> None:
 
 STOPPED_AT_ONCE = "stopped at once; finished cells and checkpoints are kept, run the same command again to continue"
 _AGAIN: Final = 0.02
-"""Seconds after which a lost interruption is raised again."""
+"""Seconds after which a discarded interruption is raised again."""
 _ONE: Final = 0.1
-"""Two Ctrl-C within so many seconds count as one: `timeout --signal INT` signals a process and then its group."""
+"""Two Ctrl-C within this time in seconds count as one. `timeout --signal INT` signals a process and then its group."""
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, handled like Ctrl-C."""
+    """A SIGTERM signal, which is handled like Ctrl-C."""
 
 
 class Interrupted(Exception):  # noqa: N818 - not an error
-    """A stop was requested; checkpoints are written."""
+    """An exception after Ctrl-C or SIGTERM, raised when checkpoints are written, with the exit `status`."""
 
     def __init__(self, cause: KeyboardInterrupt) -> None:
         super().__init__()
@@ -49,16 +49,20 @@ class Interrupted(Exception):  # noqa: N818 - not an error
 
 
 def exit_status(cause: KeyboardInterrupt) -> int:
-    """Return the exit status after an interruption: 130 for Ctrl-C, 143 for SIGTERM."""
+    """Return the exit status after an interruption, which is 130 for Ctrl-C and 143 for SIGTERM."""
     return 128 + (signal.SIGTERM if isinstance(cause, Terminated) else signal.SIGINT)
 
 
 @contextlib.contextmanager
 def stopping_raises(to_the_end: bool = False) -> Iterator[None]:
-    """Raise Ctrl-C and the first SIGTERM as exceptions in the main thread; with `to_the_end`, ignore both afterwards.
+    """Raise Ctrl-C and the first SIGTERM as exceptions in the main thread during the block.
 
-    If a library turns the interruption into another error (Matplotlib does while it draws), the interruption is raised.
-    If a callback of a C library discards it (LLVM's do), it is raised again a moment later.
+    A library may turn the interruption into another error, as Matplotlib does while it draws. Then the interruption is
+    raised instead. A callback of a C library may discard the interruption, as those of LLVM do. Then the interruption
+    is raised again a moment later.
+
+    Args:
+        to_the_end: Whether to ignore both signals after the block.
     """
     seen: list[KeyboardInterrupt] = []
     lost: list[KeyboardInterrupt] = []
@@ -110,7 +114,7 @@ def stopping_raises(to_the_end: bool = False) -> Iterator[None]:
 
 @contextlib.contextmanager
 def interruptions() -> Iterator[list[KeyboardInterrupt]]:
-    """Yield a list that receives each Ctrl-C and the first SIGTERM during the block, instead of raising them."""
+    """Collect each Ctrl-C and the first SIGTERM during the block in a list, instead of raising exceptions."""
     seen: list[KeyboardInterrupt] = []
     repeated = _Repeated()
 
@@ -126,7 +130,7 @@ def interruptions() -> Iterator[list[KeyboardInterrupt]]:
 
 
 class _Repeated:
-    """A callable that returns whether this Ctrl-C follows the last one within `_ONE` seconds."""
+    """A callable that returns whether a Ctrl-C follows the previous one within `_ONE` seconds."""
 
     last = -math.inf
 
@@ -139,7 +143,7 @@ class _Repeated:
 def _handlers(
     wanted: dict[signal.Signals, Callable[[int, FrameType | None], None]], ignore_after: bool = False
 ) -> Iterator[None]:
-    """Install signal handlers during the block; signals that are ignored, as in a shell's background, stay ignored."""
+    """Install signal handlers during the block, except for signals that the process ignores, as background jobs do."""
     before = {}
     if threading.current_thread() is threading.main_thread():
         before = {number: signal.getsignal(number) for number in wanted}
@@ -154,12 +158,12 @@ def _handlers(
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Return text with escapes for everything that is not printable, except the characters to `keep`."""
+    """Replace unprintable characters of a text by escape sequences, except the characters in `keep`."""
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 
 def prepare_streams() -> None:
-    """Print escapes for characters that an output stream cannot encode."""
+    """Let standard output and error print escape sequences for characters that they cannot encode."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -1,8 +1,8 @@
-"""The training loop of plants, learners and replay: act, step, add; then sample, update, annotate.
+"""The training loop of plants, learners and replay buffers: act, step, add; then sample, update, annotate.
 
-Each member acts for one episode (`training_episode`) or for a number of steps (`training_steps`). In the first case,
-members that have finished their episode wait and store nothing; in the second, they begin another episode. Then follows
-an update phase (`update_phase`).
+Members are independent learners that are simulated together. Each member acts for one episode (`training_episode`) or
+for a number of steps (`training_steps`). In the first case, members that have finished their episode wait and store
+nothing. In the second case, they begin another episode. Then follows an update phase (`update_phase`).
 """
 
 import itertools
@@ -17,7 +17,7 @@ from replaybench.runtime.arrays import Bools
 
 
 def training_episode(env: PopulationEnv, agent: Learner, replay: Replay, episode: int) -> LiveEpisodes:
-    """Run one exploring episode of every member and store its experiences; return the finished episodes."""
+    """Run one training episode of every member with exploration, store the experiences, and return the episodes."""
     episodes = LiveEpisodes(env, replay.strategy.sampling.needs_state)
     begin(agent, episodes, ~episodes.active, episode)
     while episodes.active.any():
@@ -26,7 +26,11 @@ def training_episode(env: PopulationEnv, agent: Learner, replay: Replay, episode
 
 
 def training_steps(agent: Learner, replay: Replay, episodes: LiveEpisodes, steps: int, episode: int) -> None:
-    """Run `steps` steps of every member; a new episode, number `episode` for the learner, follows each ended one."""
+    """Run a number of training steps of every member with exploration, and store the experiences.
+
+    A member whose episode ends begins another one at once. Exploration depends on the number `episode` of the
+    iteration.
+    """
     for _ in range(steps):
         if not episodes.active.all():
             begin(agent, episodes, ~episodes.active, episode)
@@ -34,13 +38,13 @@ def training_steps(agent: Learner, replay: Replay, episodes: LiveEpisodes, steps
 
 
 def begin(agent: Learner, episodes: LiveEpisodes, chosen: Bools, episode: int) -> None:
-    """Begin a training episode of the chosen members `[M]`."""
+    """Begin a training episode of the members that the mask `chosen` selects."""
     agent.start_episode(episode, chosen)
     episodes.begin(chosen)
 
 
 def step(agent: Learner, replay: Replay, episodes: LiveEpisodes) -> None:
-    """Act, step the plant, and store the experience, for every member that is in an episode."""
+    """Choose an action, step the plant and store the experience, for every member that is in an episode."""
     observation, active = episodes.observation, episodes.active
     tried = agent.explore(observation, active)
     successor, reward, terminated, truncated, info = episodes.env.step(tried.action)
@@ -65,10 +69,13 @@ def step(agent: Learner, replay: Replay, episodes: LiveEpisodes) -> None:
 
 
 def update_phase(agent: Learner, replay: Replay, updates: int, progress: float, episodes: LiveEpisodes) -> None:
-    """Do `updates` updates of every member; `progress` runs from 0 to 1 over the whole run.
+    """Do a number of updates of every member's learner, with batches from its replay buffer.
 
-    On-policy learners first do one update on the newest experiences, without annotation. If sampling does not depend on
-    annotations, the batches of a chunk of updates are sampled together, and the learner does these updates in one call.
+    On-policy learners first do one update with the newest experiences. If sampling does not depend on results of
+    updates, such as TD errors, batches for several updates are sampled together.
+
+    Args:
+        progress: Finished fraction of the run, on which schedules of sampling depend.
     """
     if agent.on_policy:
         agent.update(newest_batch(replay))
@@ -87,6 +94,6 @@ def update_phase(agent: Learner, replay: Replay, updates: int, progress: float, 
 
 
 def update_once(agent: Learner, replay: Replay | BufferStream, context: Context) -> None:
-    """Sample a batch, update the learner, and annotate the batch's experiences."""
+    """Sample a batch, update the learners, and store results of the update, such as TD errors, with the experiences."""
     batch = replay.sample(context)
     replay.annotate(batch, agent.update(batch))

@@ -1,4 +1,7 @@
-"""Time, memory and disk that a sweep needs, and warnings about a study."""
+"""The memory and disk space that a sweep of a study needs, and warnings about its settings.
+
+A sweep computes all cells of a study. A cell is one combination of settings, with a block of seeds.
+"""
 
 import contextlib
 import dataclasses
@@ -35,23 +38,24 @@ T = TypeVar("T")
 _WORKER_BYTES = 400 << 20  # an interpreter with the compiled kernels loaded
 _PROBE_CAPACITY = 10_000
 _PACKED: Final = 0.6
-"""Assumed compression of buffers."""
+"""Assumed size of compressed buffers as a fraction of their size."""
 _RECORD_BYTES: Final = 24 << 10
-"""Headers and facts of a cell's files."""
+"""Assumed bytes of the headers in a cell's files."""
 _FIGURE_BYTES: Final = (500_000, 180_000)
-"""Figures of a plant, and of each of its grid points."""
+"""Assumed bytes of the figures of a plant, and of those for each combination of a study's settings."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The cells of a sweep, and the memory and disk that they need.
+    """The cells (combinations of settings) of a sweep, and the memory and disk space that they need.
 
     Attributes:
-        cells: all cells of the study.
-        open: cells that are still to be computed.
-        shared: maps the id of an unfinished cell to another cell with the same runs, whose results are copied.
-        memory_bytes: largest memory of all workers together.
-        disk_bytes, most_disk_bytes: disk use at the end, and the largest while cells run and write checkpoints.
+        open: Cells that are still to be computed.
+        shared: Cells from which the results of unfinished cells with equal runs are copied, by id of the unfinished
+            cell.
+        memory_bytes: Estimated peak memory of all worker processes together.
+        disk_bytes: Estimated disk space at the end of the sweep.
+        most_disk_bytes: Estimated peak of the disk space, while cells run and write checkpoints.
     """
 
     cells: list[Cell]
@@ -63,7 +67,10 @@ class Plan:
 
 
 def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
-    """List a study's cells; estimate memory, as if the largest cells and references ran at once, and disk."""
+    """List the cells (combinations of settings) of a study, and estimate the memory and disk space of unfinished ones.
+
+    Memory is estimated as if the largest tasks ran at the same time.
+    """
     workers = workers if study.device == "cpu" else min(workers, DEVICE_CELLS)
     with names_from(study.folder):
         cells = study.cells()
@@ -95,10 +102,7 @@ def _reference_sizes(study: Study, cells: Sequence[Cell]) -> list[int]:
 
 
 def _bytes(cell: Cell, built: dict[str, tuple[Replay, int, int, int]]) -> tuple[int, int]:
-    """Return the bytes of a cell's buffer and of its other files, measured on a small cell that is cached in `built`.
-
-    Parts that do not fit together raise `UserError`. Scores count twice, because results contain them, too.
-    """
+    """Return the bytes of a cell's buffer file and of its other files, measured on small cells that `built` caches."""
     parts = (cell.plant, cell.parameters, cell.learner, cell.settings, cell.strategy, cell.observe, cell.replayed_noise)
     key = json.dumps(parts)
     if key not in built:
@@ -119,12 +123,12 @@ def _bytes(cell: Cell, built: dict[str, tuple[Replay, int, int, int]]) -> tuple[
     extra = buffer.strategy.slot_bytes + (0 if buffer.traces is None else buffer.traces.slot_bytes)
     scores = 8 * cell.members * (2 * cell.episodes + (1 + metrics) * (cell.episodes // cell.greedy_every))
     snapshots = len(snapshot_rounds(cell.episodes)) * (snapshot // len(snapshot_rounds(1)))
-    others = cell.members * policy + 2 * scores + snapshots + _RECORD_BYTES
+    others = cell.members * policy + 2 * scores + snapshots + _RECORD_BYTES  # the results file also contains scores
     return cell.members * slots * (4 * unit * buffer.columns.width + extra), others
 
 
 def shared(cells: Sequence[Cell], folder: RunFolder) -> dict[str, Cell]:
-    """Map the id of each unfinished cell to another cell with the same runs, to a finished one if possible."""
+    """Map ids of unfinished cells to other cells with equal runs, whose results can be copied."""
     sources: dict[str, Cell] = {}
     for group in same_runs(cells):
         finished = {cell.id: (folder.cell(cell.id) / "scores.h5").is_file() for cell in group}
@@ -133,8 +137,7 @@ def shared(cells: Sequence[Cell], folder: RunFolder) -> dict[str, Cell]:
     return sources
 
 
-def never_fills(cell: Cell) -> bool:
-    """Return whether a cell's buffers can store every experience of its run."""
+def _never_fills(cell: Cell) -> bool:
     segment = int(cell.settings.get("segment", 1))
     steps = cell.steps_per_episode  # of a round; in an iteration, an episode may be as short as a step
     units = (steps if cell.update_every else -(-steps // segment)) * cell.episodes
@@ -142,7 +145,10 @@ def never_fills(cell: Cell) -> bool:
 
 
 def same_runs(cells: Sequence[Cell], contents_only: bool = False) -> list[list[Cell]]:
-    """Group the cells of one study that compute equal runs; with `contents_only`, those that keep equal experiences."""
+    """Group the cells of a study that compute equal runs, because their replay buffers never fill.
+
+    If `contents_only`, cells that store equal experiences but sample them differently are grouped, too.
+    """
     groups: dict[str, list[Cell]] = {}
     changes: dict[tuple[str | float, ...], dict[str, Any]] = {}
     for cell in cells:
@@ -153,9 +159,9 @@ def same_runs(cells: Sequence[Cell], contents_only: bool = False) -> list[list[C
 
 
 def _without_retention(cell: Cell, contents_only: bool) -> dict[str, Any]:
-    """Return the changes to a cell that replace a retention without effect by `FULL`."""
+    """Return the changes to a cell that replace its retention by `FULL`, or {} if the retention has an effect."""
     strategy = parse(cell.strategy)
-    if any(not type(term).__module__.startswith("replaybench.") for term in strategy.terms) or not never_fills(cell):
+    if any(not type(term).__module__.startswith("replaybench.") for term in strategy.terms) or not _never_fills(cell):
         return {}
     # If retention and sampling share an order, equal errors are ranked by age.
     ranked = set(strategy.retention.orders) & set(strategy.sampling.orders)
@@ -165,7 +171,11 @@ def _without_retention(cell: Cell, contents_only: bool) -> dict[str, Any]:
 
 
 def check_room(plan: Plan, folder: Path, local: bool = True) -> None:
-    """Raise `UserError` if a sweep needs more disk than is free, or, for local cells, more memory."""
+    """Check that enough disk space, and for local cells enough memory, is free for a sweep.
+
+    Raises:
+        UserError: Too little disk space or memory is free.
+    """
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     disk, memory = shutil.disk_usage(existing).free, available_memory()
     if plan.most_disk_bytes > disk:
@@ -181,7 +191,7 @@ def check_room(plan: Plan, folder: Path, local: bool = True) -> None:
 
 
 def for_each(cells: Sequence[Cell], value: Callable[[Cell], T]) -> list[T]:
-    """Return `value` of each cell, computed once for all cells that differ in their seeds only."""
+    """Apply a function to each cell, and reuse the result for cells that differ only in their seeds."""
     known: dict[Any, T] = {}
     for cell in cells:
         if cell.configuration not in known:
@@ -190,11 +200,11 @@ def for_each(cells: Sequence[Cell], value: Callable[[Cell], T]) -> list[T]:
 
 
 _FADES: Final = (("first_amplitude", "last_amplitude"), ("sigma", "last_sigma"), ("first_random", "last_random"))
-"""Names of settings of exploration: their value at the beginning, and at the end of the decay."""
+"""Names of pairs of settings: the amount of exploration at the beginning, and at the end of its decay."""
 
 
 def plan_warnings(cells: Sequence[Cell]) -> list[str]:
-    """Return a line for each reason why some cells of a study waste their time."""
+    """Return warnings about settings of a study that make runs useless or inefficient, one line each."""
     points = list({cell.grid_point: cell for cell in cells}.values())
     lines = [line for cell in points for line in _no_learning(cell) or _constant_exploration(cell)]
     lines += [line for group in same_runs(points, contents_only=True) for line in _never_full(group)]
@@ -208,10 +218,10 @@ def plan_warnings(cells: Sequence[Cell]) -> list[str]:
 
 
 def _never_full(group: Sequence[Cell]) -> list[str]:
-    """Return a warning if buffers never fill, so that strategies are equal or retention has no effect."""
+    """Return a warning if replay buffers never fill, so that retentions have no effect."""
     retentions = {cell.strategy: parse(cell.strategy).retention for cell in group}
     names, first = list(retentions), group[0]
-    if len(names) < 2 and (retentions[first.strategy].in_turn or not never_fills(first)):
+    if len(names) < 2 and (retentions[first.strategy].in_turn or not _never_fills(first)):
         return []
     capacities = dict.fromkeys(f"{cell.capacity:,}" for cell in group if retentions[cell.strategy].bounded)
     steps = first.steps_per_episode * first.episodes
@@ -226,7 +236,6 @@ def _never_full(group: Sequence[Cell]) -> list[str]:
 
 
 def _table(cell: Cell, part: str = "") -> str:
-    """Return the heading of a learner's table in a study, quoted if TOML needs it."""
     bare = re.fullmatch(r"[\w-]+", cell.learner, re.ASCII)
     return f"[learner.{cell.learner if bare else json.dumps(cell.learner, ensure_ascii=False)}{part}]"
 

@@ -1,4 +1,7 @@
-"""Progress of a sweep: the rounds of cells, the journal of events, and printed lines."""
+"""The journal of a sweep's progress: events, the file that stores them, and printed lines.
+
+A sweep computes all cells of a study. A cell is one combination of settings, with a block of seeds.
+"""
 
 import contextlib
 import itertools
@@ -18,14 +21,17 @@ from replaybench.runtime.quantities import duration
 
 
 class Round(NamedTuple):
-    """A finished round of a cell: an episode, or an iteration if updates follow a number of steps.
+    """The state of a cell (combination of settings) of a study after a training episode or iteration.
+
+    A cell trains several members, which are runs with different seeds. An iteration has as many steps as the longest
+    episode.
 
     Attributes:
-        done: number of finished rounds.
-        reward: mean score of the training episodes that ended in it, over members that have not failed; NaN if none.
-        failed: number of members with a reward that is not finite.
-        steps: environment steps of a member so far, mean over members.
-        latest: latest greedy reward and learner metrics by name, means over members that have not failed.
+        done: Number of finished episodes or iterations.
+        reward: Mean score of the last training episodes, over members that have not failed; NaN if there are none.
+        failed: Number of members with a reward that is not finite.
+        steps: Number of environment steps so far, averaged over members.
+        latest: Names and values of the latest greedy score and metrics, averaged over members that have not failed.
     """
 
     done: int
@@ -36,18 +42,18 @@ class Round(NamedTuple):
 
 
 Report = Callable[[Round], bool]
-"""Called after every round; returns False to stop the cell."""
+"""A function that is called after every episode or iteration of a cell. It returns False to stop the cell."""
 
 
 Event = dict[str, Any]
 
 _LEAST_SECONDS: Final = 1.0
 _SHARE: Final = 0.005
-"""Least time between two events of a cell, as a share of its time so far."""
+"""Smallest time between two events of a cell, as a fraction of the time since its first event."""
 
 
 class Journal:
-    """A filter that decides which rounds become events in the journal file, so that the file stays small."""
+    """A filter that decides which finished episodes become events in the journal file, so that the file stays small."""
 
     def __init__(self) -> None:
         self._began: dict[str, float] = {}
@@ -55,7 +61,13 @@ class Journal:
         self._rewards: dict[str, list[float]] = {}
 
     def round(self, key: str, state: Round, of: int) -> Event | None:
-        """Return a cell's event with the mean reward since its last one; None if the last one is too recent."""
+        """Return an event with the mean reward since the cell's last event, or None if that event is too recent.
+
+        Args:
+            key: Id of the cell.
+            state: State of the cell after an episode or iteration.
+            of: Number of episodes or iterations in the whole run.
+        """
         now = time.monotonic()
         began = self._began.setdefault(key, now)
         rewards = self._rewards.setdefault(key, [])
@@ -70,23 +82,23 @@ class Journal:
 
 
 def begin(study: str, cells: int, todo: int) -> Event:
-    """Return the event for the beginning of a sweep, with its host and process."""
+    """Return the event for the beginning of a sweep, with the numbers of all cells and of unfinished cells."""
     return event("begin", study=study, cells=cells, open=todo, host=socket.gethostname(), pid=os.getpid())
 
 
 def event(name: str, **facts: Any) -> Event:
-    """Return an event with the current time."""
+    """Return an event of a sweep, which is a dictionary with a name, the current time and the given entries."""
     return {"event": name, "at": round(time.time(), 3), **facts}
 
 
 def line(new: Event) -> str:
-    """Return an event as a line of JSON; NaN and infinity become null."""
+    """Return an event as one line of JSON, with null in place of NaN and infinity."""
     odd = {key: None for key, value in new.items() if isinstance(value, float) and not math.isfinite(value)}
     return json.dumps(new | odd) + "\n"
 
 
 class JournalFile:
-    """The journal file of a sweep, open for appending events."""
+    """The journal file of a sweep, opened for appending events."""
 
     def __init__(self, path: Path) -> None:
         # Symbolic links are not followed, because the folder may come from another user.
@@ -97,16 +109,16 @@ class JournalFile:
             self._file.write(b"\n")  # ends a line that a killed process left unfinished
 
     def write(self, new: Event) -> None:
-        """Append an event."""
+        """Append an event to the file."""
         self._file.write(line(new).encode())
 
     def touch(self) -> None:
-        """Set the file's modification time to now; do nothing if the file server does not respond."""
+        """Set the file's modification time to now, unless the file server does not respond."""
         with contextlib.suppress(OSError):
             os.utime(self._file.fileno())
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the journal file."""
         self._file.close()
 
 
@@ -118,7 +130,7 @@ class JournalReader:
         self._offset = 0
 
     def news(self) -> Iterator[Event]:
-        """Yield the events since the last call."""
+        """Yield the events that were added to the journal file since the last call."""
         if not self._path.is_file():
             return
         with self._path.open("rb") as file:
@@ -136,7 +148,7 @@ class JournalReader:
 
 
 def number(new: Mapping[str, Any], name: str, default: float = math.nan) -> float:
-    """Return a finite number of an event, which may come from an untrusted file, or the default."""
+    """Return the entry `name` of an event from an untrusted file if it is a finite number, or else the default."""
     value = new.get(name)
     plain = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15
     return float(value) if plain and value is not None else default
@@ -147,7 +159,7 @@ LINE_SECONDS: Final = 30.0
 
 @contextlib.contextmanager
 def repeating(seconds: float, action: Callable[[], object]) -> Iterator[None]:
-    """Call `action` every `seconds` during the block, in another thread."""
+    """Call a function at regular intervals during the block, in another thread."""
     ended = threading.Event()
 
     def repeat() -> None:
@@ -164,18 +176,15 @@ def repeating(seconds: float, action: Callable[[], object]) -> Iterator[None]:
 
 
 def plain_lines(console: Console, words: Callable[[], str]) -> contextlib.AbstractContextManager[None]:
-    """Print lines during the block, unless the console is quiet or a terminal, where a progress bar runs instead."""
-    return (
-        contextlib.nullcontext()
-        if console.is_terminal or console.quiet
-        else printed_lines(console, words, LINE_SECONDS)
-    )
+    """Print a line every 30 s during the block, except on a quiet console, or in a terminal with a progress bar."""
+    quiet = console.is_terminal or console.quiet
+    return contextlib.nullcontext() if quiet else printed_lines(console, words, LINE_SECONDS)
 
 
 def printed_lines(
     console: Console, words: Callable[[], str], seconds: float
 ) -> contextlib.AbstractContextManager[None]:
-    """Print the elapsed time and `words()` every `seconds` during the block, if the line has changed."""
+    """Print the elapsed time and the text of `words` at regular intervals, except lines equal to the previous one."""
     count, last = itertools.count(1), [""]
 
     def print_line() -> None:

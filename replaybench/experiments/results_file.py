@@ -1,7 +1,7 @@
-"""Results files: netCDF-4 with a checksum, and new scores from stored rewards.
+"""Reading and writing of results files (netCDF-4 with a checksum), and new scores from stored rewards.
 
-Checksums detect damage, not forgery. netCDF libraries obey attributes of a file (units, fill values, scale factors,
-links to other files). This reader reads only plain arrays, checks them, and labels them itself.
+Checksums detect damage, not forgery. netCDF libraries apply attributes of a file: units, fill values, scale factors and
+links to other files. This reader reads plain arrays only, checks them, and adds their labels itself.
 """
 
 import hashlib
@@ -74,25 +74,23 @@ _FORMS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "reference_grid": (("plant", "frequency"), _TEXT),
     "reference_change": (("plant", "frequency"), _NUMBER),
 }
-"""Axes and type of known arrays. Other arrays may have any of these axes."""
+"""Axes and data type of each known array. Other arrays may have any of these axes."""
 _NEEDED_AXES: Final = (*AXES, "seed", "episode", "greedy_episode")
 
 _NAMES: Final = {"plant": "plants", "learner": "learners", "strategy": "strategies"}
-"""Attributes that list the names along an axis, for other programs."""
+"""Names of the attributes that list the names along each axis, for other programs."""
 
 _COORDINATES: Final = {*_AXIS_KINDS, "episode_metric", "update_every", "reference_rule", *ORIGINS}
 
 _RENAMED: Final = {"told_by": "episode_metric"}
-"""Names of arrays in files of earlier versions, mapped to today's."""
+"""Names of arrays in files of earlier versions, mapped to their names today."""
 
 Labelled = tuple[tuple[str, ...], NDArray[Any]]
 """Names of an array's axes, and the array."""
 
 
 @dataclass(frozen=True)
-class ResultsFacts:
-    """Required attributes of a results file and their types; others are allowed."""
-
+class _ResultsFacts:
     version: str
     numerics_version: int
     title: str = ""
@@ -100,10 +98,10 @@ class ResultsFacts:
 
 
 def write_results(path: Path, data: xr.Dataset) -> None:
-    """Write netCDF-4 atomically, with a checksum after its end, where HDF5 ignores it.
+    """Write a dataset of results as netCDF-4, with a checksum at the end of the file, where HDF5 ignores it.
 
-    The names along text axes are also stored as attributes of fixed length, a line each, because Octave reads no other
-    text. The file is built in memory, because the HDF5 library crashes at exit when a disk is full.
+    The file is written atomically. It is built in memory, because the HDF5 library crashes at exit if the disk is full.
+    The names along text axes are also stored as attributes of fixed length, because Octave reads no other text.
     """
     packed = {str(name): {"zlib": True, "complevel": 4} for name in data.data_vars if data[name].ndim > len(AXES)}
     names = {many: "\n".join(map(str, data[axis].values)) for axis, many in _NAMES.items() if axis in data.coords}
@@ -119,7 +117,7 @@ def _digest(content: bytes | memoryview) -> bytes:
 
 
 def read_results(path: Path | str) -> xr.Dataset:
-    """Read results from a file or a run folder, after verifying their checksum."""
+    """Read the results of a study from a results file or a run folder, after verifying their checksum."""
     path = Path(path)
     if path.is_dir():
         if not (path / "results.nc").is_file():
@@ -143,7 +141,7 @@ def read_results(path: Path | str) -> xr.Dataset:
     with _one_line(path), h5py.File(io.BytesIO(body), "r") as file:
         keys = [key for key in file.attrs if not str(key).startswith("_") and key not in _NAMES.values()]
         facts = {str(key): _plain(attribute(file, key)) for key in keys}
-        build(ResultsFacts, facts, f"the attributes of {path}", others=True)
+        build(_ResultsFacts, facts, f"the attributes of {path}", others=True)
         datasets = {_RENAMED.get(name, name): _checked(path, file, name) for name in file}
         # Texts are checked in `_texts`. HDF5 unpacks whole chunks, which may be larger than the array.
         sizes = [(math.prod(each.shape) + math.prod(each.chunks or (0,)), each) for each in datasets.values()]
@@ -161,7 +159,7 @@ def read_results(path: Path | str) -> xr.Dataset:
 
 @contextmanager
 def _one_line(path: Path) -> Iterator[None]:
-    """Turn errors that libraries raise over a file's content into one line that names the file."""
+    """Convert errors that libraries raise because of a file's content into a `UserError` of one line."""
     try:
         yield
     except UserError:
@@ -172,12 +170,11 @@ def _one_line(path: Path) -> Iterator[None]:
 
 
 def _plain(value: Any) -> Any:
-    """Return an attribute as text or number; `build` refuses others."""
     return value.item() if isinstance(value, np.generic | np.ndarray) and value.size == 1 else value
 
 
 def _checked(path: Path, file: Any, name: str) -> Any:
-    """Return an array's HDF5 dataset, unread, after checking its storage."""
+    """Return the HDF5 dataset of an array, after checking its storage, without reading its values."""
     dataset = own_item(file, name)
     if not isinstance(dataset, h5py.Dataset) or dataset.shape is None:
         raise UserError(f"{path}: {name!r} is linked or no array")
@@ -202,7 +199,7 @@ def _array(path: Path, dataset: Any, length: int) -> Labelled:
 
 
 def _texts(path: Path, dataset: Any, length: int) -> NDArray[np.str_]:
-    """Read texts within a limit of memory, because a file may store a long text once and refer to it often."""
+    """Read an array of texts within a limit of memory, because a file may store a long text once and use it often."""
     texts, most = dataset.asstr(), 0
     if dataset.size * length > _MOST_TEXT:  # else even the longest texts fit
         for place in np.ndindex(dataset.shape):
@@ -268,10 +265,13 @@ def _check_values(path: Path, name: str, values: NDArray[Any], dtype: str) -> No
 def rescore(
     data: xr.Dataset, parameters: Mapping[str, Mapping[str, Any]] | None = None, rule: Rule | None = None
 ) -> xr.Dataset:
-    """Return results of any version with the same rewards, and with new references and scores.
+    """Compute all scores of stored results anew, with newly computed reference controllers.
 
-    `parameters` are a study's `[plant.NAME]` tables. Plants in Python files must be among them, because a name in a
-    results file alone must not run code.
+    Args:
+        data: The results, of any version.
+        parameters: Parameters of plants by name. Plants in Python files must be listed, because a name in a results
+            file must not execute code.
+        rule: Rule for the grid of dynamic programming.
     """
     references = {}
     for plant in data["plant"].values.tolist():

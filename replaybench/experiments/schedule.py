@@ -1,6 +1,6 @@
-"""Number of updates per step, phases of strategies, and facts of the plant that a learner needs.
+"""The number of updates per step, the phases of strategies, and the properties of a plant that a learner needs.
 
-If updates follow each episode, the updates after an episode are a phase (Wang & Ross 2019). If updates follow a number
+If updates follow each episode, the updates after an episode are a phase (Wang & Ross, 2019). If updates follow a number
 of steps, a phase covers as many steps as the longest episode has, and the next phase follows at once.
 """
 
@@ -17,10 +17,10 @@ from replaybench.runtime.quantities import duration
 
 
 def make_task(plant: Plant, frequency: float, discount: str, observe: Sequence[str] = ()) -> Task:
-    """Return the task of a plant at a control rate `frequency` [Hz].
+    """Return the task of a learner on a plant, with its sizes, discount and reward scale.
 
-    With `discount = "horizon"`, discount and reward scale are adapted so that the horizon in seconds is equal at every
-    rate (de Bruin et al. 2018, section 6.4); else they are the plant's own.
+    With `discount` "horizon", discount and reward scale are adapted to the control rate, so that the horizon in seconds
+    is equal at every rate (de Bruin et al., 2018, section 6.4). Otherwise they are those of the plant.
     """
     ratio = plant.frequency / frequency if discount == "horizon" else 1.0
     return Task(
@@ -33,7 +33,7 @@ def make_task(plant: Plant, frequency: float, discount: str, observe: Sequence[s
 
 
 def horizon(discount: float, frequency: float) -> str:
-    """Describe the horizon of a discount γ of a control step: 1 / (1 − γ) steps, and their duration."""
+    """Return a text with the horizon 1 / (1 − γ) of a discount γ, in control steps and in seconds."""
     if discount >= 1.0:
         return f"γ = {discount:.6g} looks to the end of an episode"
     steps = 1.0 / (1.0 - discount)
@@ -43,17 +43,24 @@ def horizon(discount: float, frequency: float) -> str:
 
 
 def updates_after(steps: int, episode: int, strategy: Strategy, learner: Any) -> float:
-    """Return the mean updates of a learner, given itself or its settings, after `steps` with episodes of `episode`."""
+    """Return the mean number of updates after `steps` environment steps, in episodes of `episode` steps."""
     uses = steps * strategy.entry_share * learner.replays_per_experience
     segments = math.ceil(episode / getattr(learner, "segment", 1))
     return float(uses / (learner.batch_size * episode / segments))
 
 
 def with_phases(strategy: Strategy, learner: Any, steps: int, every: int) -> Strategy:
-    """Return the strategy; with ERE, with an explicit length of phases where the schedule does not give it.
+    """Set the phase length of a strategy with ERE (Wang & Ross, 2019), if updates are more frequent than episodes.
 
-    Updates follow `every` so many steps (0: each episode); the longest episode has `steps` steps. A phase of fewer than
-    two updates raises `UserError`.
+    Other strategies are returned unchanged.
+
+    Args:
+        learner: The learner or its settings.
+        steps: Number of steps of the longest episode.
+        every: Number of steps between updates; 0 if updates follow each episode.
+
+    Raises:
+        UserError: A phase has fewer than two updates.
     """
     if not strategy.sampling.needs_phase:
         return strategy

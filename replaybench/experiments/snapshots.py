@@ -1,4 +1,4 @@
-"""Snapshots of a running cell: buffer contents, and policies over the state space.
+"""Snapshots of replay buffers and policies during training.
 
 Snapshots draw no random numbers, so they do not change a run.
 """
@@ -28,26 +28,30 @@ _EARLY: Final = (0.01, 0.03, 0.06)
 
 
 def snapshot_rounds(rounds: int) -> list[int]:
-    """Return the rounds, counted from 1, after which a snapshot is taken; the last round is always among them."""
+    """Return the numbers of the training episodes after which snapshots are taken, counted from 1.
+
+    These are the last episode of each tenth of a run with `rounds` episodes, and some early ones.
+    """
     return sorted({math.ceil(share * rounds - 1e-9) for share in _EARLY} | set(tenth_ends(rounds)))
 
 
 def tenth_ends(rounds: int) -> list[int]:
-    """Return the last round of each tenth of a run."""
+    """Return the last training episode of each tenth of a run with `rounds` episodes, counted from 1."""
     return [math.ceil(tenth * rounds / TENTHS - 1e-9) for tenth in range(1, TENTHS + 1)]
 
 
 PIXELS: Final = 41
 MOST_MEMBERS: Final = 50
-"""Number of members whose policies are recorded; at the end, that of the median run is stored."""
+"""Largest number of members whose policies are recorded. At the end, the policy of the median run is stored."""
 
 
 class Paths(NamedTuple):
-    """Episodes without noise, one of each member.
+    """The trajectories of noise-free episodes of M members, of which the longest has T steps.
 
     Attributes:
-        states: physical, float64 `[M, T + 1, S]`; after the end of an episode, its last state is repeated.
-        reward: mean per step, float64 `[M]`.
+        states: States in physical units; float64, shape `[M, T + 1, S]`. The last state of a shorter episode is
+            repeated.
+        reward: Mean reward per step of each episode; float64, shape `[M]`.
     """
 
     states: Floats
@@ -55,20 +59,23 @@ class Paths(NamedTuple):
 
 
 def has_surfaces(plant: Plant) -> bool:
-    """Return whether a plant's policies can be shown as surfaces: two states, a grid, and a mean reward as score."""
+    """Return whether policies of a plant can be drawn as surfaces over two states.
+
+    The plant must also have a grid for dynamic programming, and score episodes by their mean reward.
+    """
     grid = isinstance(plant, OdePlant) and bool(plant.grid_nodes)
     return grid and len(plant.state_names) == 2 and plant.episode_metric == "mean reward"
 
 
 def pixel_states(plant: OdePlant, pixels: int) -> Floats:
-    """Return the normalised state at the centre of each pixel of a plant's grid, `[X, Y, 2]`."""
+    """Return the normalised state at the centre of each pixel of an image of a plant's state space, `[X, Y, 2]`."""
     shares = (np.arange(pixels) + 0.5) / pixels
     along = [low + shares * (high - low) for low, high in zip(plant.grid_low, plant.grid_high, strict=True)]
     return plant.normalise_state(np.stack(np.meshgrid(*along, indexing="ij"), axis=-1))
 
 
 def follow(plant: OdePlant, frequency: float, members: int, policy: Callable[[Floats32], NDArray[Any]]) -> Paths:
-    """Run one episode without noise with a policy (observations `[M, S]` → actions `[M, A]`)."""
+    """Simulate one noise-free episode of each member, with a policy that maps observations to normalised actions."""
     env = PopulationEnv(plant, members, frequency=frequency, nan_actions="fail")
     observation, infos = env.reset()
     states, total = [infos["true_state"].copy()], np.zeros(members)
@@ -83,19 +90,25 @@ def follow(plant: OdePlant, frequency: float, members: int, policy: Callable[[Fl
 
 
 class Snapshots:
-    """K snapshots of buffers and policies in a run of `rounds` rounds, taken after the rounds of `snapshot_rounds`.
+    """The K snapshots of replay buffers and policies that are taken in a run of M members.
 
-    Policies are stored if the plant has two states, both observed in their order (`observe`; all if empty), and if the
-    learner has values and a greedy action that depends on the state only. A resumed run writes into the same arrays.
+    Policies are recorded if the plant has two states that are both observed. The learner must have a value function,
+    and its greedy action must depend on the state only. A resumed run writes into the same arrays.
+
+    Args:
+        rounds: Number of training episodes (or iterations) of the run.
+        observe: Names of the observed states; all states by default.
 
     Attributes:
-        contents: `collected` int64 `[M, 10]`, experiences collected by the end of each tenth of the run; `origin` int64
-            `[M, K, 10]`, number of stored experiences from each tenth; `exploration` float64 `[M, K]`, mean stored
-            exploration (see `Explored.deviation`), NaN if nothing is stored.
-        policies: of the first m members: `value` float32 `[m, K, X, Y]`, (1 − γ) times the value, which is the
-            discounted mean reward per step, unscaled; `action` float32 `[m, K, X, Y, A]`, physical; `path` float32
-            `[m, K, T + 1, 2]`, physical, NaN after the end; `greedy` float64 `[m, K]`, mean reward per step of these
-            episodes. Empty where policies are not stored.
+        contents: Arrays that describe the buffers, by name.
+            `collected`: Number of experiences collected by the end of each tenth of the run; int64, shape `[M, 10]`.
+            `origin`: Number of stored experiences that were collected in each tenth; int64, shape `[M, K, 10]`.
+            `exploration`: Mean of ‖a − π(s)‖₁ over the stored experiences, or NaN; float64, shape `[M, K]`.
+        policies: Arrays of the greedy policies of the first m members, by name; empty if policies are not recorded.
+            `value`: (1 − γ) times the unscaled value, at X × Y states; float32, shape `[m, K, X, Y]`.
+            `action`: Action at these states in physical units; float32, shape `[m, K, X, Y, A]`.
+            `path`: States in an episode of at most T steps without noise, then NaN; float32, shape `[m, K, T + 1, 2]`.
+            `greedy`: Mean reward per step of this episode; float64, shape `[m, K]`.
     """
 
     def __init__(
@@ -120,7 +133,10 @@ class Snapshots:
             self.policies["greedy"] = np.full(run, np.nan)
 
     def take(self, done: int, agent: Learner, replay: Replay) -> None:
-        """Take a snapshot after `done` rounds, if one is due; `agent` may hold the first members only."""
+        """Take a snapshot if one is due after `done` episodes.
+
+        Policies are recorded for the members of `agent`, which may be the first members only.
+        """
         for tenth, end in enumerate(self._ends):
             if end >= done:
                 self.contents["collected"][:, tenth] = replay.collected
@@ -154,11 +170,17 @@ class Snapshots:
         policies["greedy"][:, place] = paths.reward[:kept]
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return all arrays by name, for a checkpoint."""
+        """Return all arrays of the snapshots by name, for a checkpoint."""
         return self.contents | self.policies
 
     def write(self, path: Path, facts: Mapping[str, Any], reward: Floats, first: int) -> None:
-        """Write the snapshots, with the policies of the run whose final reward is the median, from rewards `[M, E]`."""
+        """Write the snapshots of all buffers, and of the policy of the run with the median final reward, to a file.
+
+        Args:
+            facts: Further metadata to store.
+            reward: Rewards of all members in E training episodes; float64, shape `[M, E]`.
+            first: Seed of the first member.
+        """
         header, arrays = {**facts, "rounds": self._rounds}, dict(self.contents)
         if self.policies and self.plant is not None:
             chosen = median_seed(reward[: len(self.policies["value"])])
@@ -169,7 +191,6 @@ class Snapshots:
 
 
 def _axes_facts(plant: OdePlant) -> dict[str, Any]:
-    """Return the axes of surfaces as values for JSON."""
     states = zip(
         plant.state_names, plant.state_units, plant.grid_low, plant.grid_high,
         plant.periodic, plant.initial_state, plant.reference_state, strict=True,
@@ -190,7 +211,11 @@ def _axes_facts(plant: OdePlant) -> dict[str, Any]:
 
 
 def median_seed(rewards: Floats) -> int | None:
-    """Return the index of the run with the median final reward, of rewards `[seeds, E]`; None if all have failed."""
+    """Return the index of the run with the median final reward, or None if all runs have failed.
+
+    Args:
+        rewards: Rewards of n runs in E training episodes; float64, shape `[n, E]`.
+    """
     final = rewards[:, -FINAL_EPISODES:].mean(axis=1)
     ranked = np.argsort(final)[: np.isfinite(final).sum()]  # NaN is sorted to the end
     return int(ranked[(len(ranked) - 1) // 2]) if len(ranked) else None
@@ -200,13 +225,13 @@ _KIND: Final = "solved"
 
 
 class Solved(NamedTuple):
-    """A greedy policy of dynamic programming, float64.
+    """The greedy policy of dynamic programming for a plant with two states, at X × Y states.
 
     Attributes:
-        value: (1 − γ) times the value, `[X, Y]`.
-        action: physical, `[X, Y, A]`.
-        path: physical states of an episode without noise `[T + 1, 2]`.
-        reward: mean reward per step of this episode.
+        value: (1 − γ) times the value; float64, shape `[X, Y]`.
+        action: Actions in physical units; float64, shape `[X, Y, A]`.
+        path: States of a noise-free episode of T steps in physical units; float64, shape `[T + 1, 2]`.
+        reward: Mean reward per step of this episode.
     """
 
     value: Floats
@@ -216,7 +241,7 @@ class Solved(NamedTuple):
 
 
 def solved_surfaces(plant: Plant, frequency: float, rule: Rule | None, pixels: int = PIXELS) -> Solved | None:
-    """Solve a plant by dynamic programming, or read the cached solution; return None for plants without surfaces."""
+    """Return the greedy policy of dynamic programming for a plant, or None if it cannot be drawn as a surface."""
     if not isinstance(plant, OdePlant) or not has_surfaces(plant):
         return None
     solution = reference_solution(plant, frequency, rule).solution
@@ -228,13 +253,13 @@ def solved_surfaces(plant: Plant, frequency: float, rule: Rule | None, pixels: i
 
 
 def write_solved(folder: RunFolder, fingerprint: str, frequency: float, solved: Solved) -> None:
-    """Store a solution in a run folder, by plant and rate."""
+    """Store the greedy policy of dynamic programming in a run folder, by the plant's fingerprint (hash) and rate."""
     arrays: dict[str, Any] = {"value": solved.value, "action": solved.action, "path": solved.path}
     write_record(_place(folder, fingerprint, frequency), _KIND, {"reward": solved.reward}, arrays)
 
 
 def read_solved(folder: RunFolder, fingerprint: str, frequency: float) -> Solved | None:
-    """Return the solution that a run folder holds for a plant and rate, or None."""
+    """Read the greedy policy of dynamic programming for a plant and rate from a run folder, or return None."""
     path = _place(folder, fingerprint, frequency)
     if not fingerprint.isalnum() or not path.is_file():
         return None

@@ -1,4 +1,4 @@
-"""Initial policies of learners: the `[start.NAME]` tables of a study."""
+"""Initial weights of learners from stored policies, as the `[start.NAME]` tables of a study name them."""
 
 from __future__ import annotations
 
@@ -26,20 +26,21 @@ Weights = dict[str, NDArray[np.generic]]
 
 _MOST_DIFFERENCES: Final = 4
 _OF_REWARDS: Final = ("discount", "reward_scale")
-"""Settings that may differ between the stored policy and the learner, because its values adapt."""
+"""Settings that may differ between the stored policy and the learner, because the learner's values adapt."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """A `[start.NAME]` table of a study: the policy file with the initial weights of learner NAME.
+    """A `[start.NAME]` table of a study, which names the stored policy from which learner NAME starts.
 
-    All networks are loaded, critics and normalisation too. Optimisers and buffers start empty.
+    All networks are loaded, including critics and normalisation. Optimisers and replay buffers start empty.
 
     Attributes:
-        policy: path of a file that `sweep` or `replay` wrote, or of its folder; or of a run with one grid point, whose
-            blocks of seeds are joined.
-        member: the member from which all seeds start; if not given, seeds take the members in turn.
-        content: required checksum of the weights, as a run's `study.toml` stores it; not checked if empty.
+        policy: Path of a policy file, of its folder, or of a run with one combination of plant, learner, strategy,
+            noise and rate.
+        member: Index of the stored learner from which all seeds start. By default, seeds take the stored learners in
+            turn.
+        content: Required checksum of the weights, as the `study.toml` of a run stores it. It is not checked if empty.
     """
 
     policy: str
@@ -47,7 +48,7 @@ class Start:
     content: str = ""
 
     def load_into(self, agent: Learner, seeds: Iterable[int]) -> None:
-        """Load the policy into a population of these seeds."""
+        """Load the stored weights into the learners with these seeds."""
         facts, stored = self._read()
         weights = self._take(stored, seeds)
         try:
@@ -62,14 +63,13 @@ class Start:
         return take_members(path, stored, [seed % members if self.member is None else self.member for seed in seeds])
 
     def checked(self, kind: type[Any], settings: Any, task: Task, frequency: float, seeds: int) -> Start:
-        """Load the policy into a trial learner of class `kind`; return a copy with the checksum."""
+        """Check that the stored weights fit a learner of class `kind`, and return a copy with their checksum."""
         self.load_into(kind(settings, LearnerSetting(task, 0, [0], frequency)), [0])
         stored = self._read()[1]
         self._take(stored, range(seeds))
         return dataclasses.replace(self, content=digest("", stored))
 
     def _read(self) -> tuple[dict[str, Any], Weights]:
-        """Return the facts of the first file, and the joined weights of all files."""
         path = located(Path(self.policy))
         path = own if (own := path / "policy.safetensors").is_file() else path
         parts = _blocks(path) if path.is_dir() else [read_policy(path)]
@@ -83,9 +83,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class CellFacts:
-    """The grid point and the block of seeds of a policy file."""
-
+class _CellFacts:
     plant: Name
     learner: Name
     strategy: Name
@@ -95,18 +93,16 @@ class CellFacts:
 
 
 @dataclass(frozen=True)
-class BlockFacts:
-    """The facts of a policy file that a sweep wrote."""
-
-    cell: CellFacts
+class _BlockFacts:
+    cell: _CellFacts
 
 
 def _blocks(run: Path) -> list[tuple[dict[str, Any], Weights]]:
-    """Return the facts and weights of a run's policy files in the order of their seeds."""
+    """Return the metadata and weights of all policy files of a run, in the order of their seeds."""
     files = []
     for path in sorted(run.glob("cells/*/policy.safetensors")):
         facts, weights = read_policy(path)
-        cell = build(BlockFacts, facts, f"the facts of {path}", others=True).cell
+        cell = build(_BlockFacts, facts, f"the facts of {path}", others=True).cell
         files.append((cell.first_member, dataclasses.replace(cell, first_member=0), path, facts, weights))
     points = {point: path for _, point, path, *_ in files}
     if not points:

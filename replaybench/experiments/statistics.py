@@ -1,8 +1,8 @@
-"""Scores of runs with bootstrap intervals (BCa, Efron 1987; de Bruin et al. 2018, section 5.1).
+"""Scores of runs (de Bruin et al., 2018, section 5.1) with BCa bootstrap intervals (Efron, 1987).
 
 Runs are resampled, never episodes. Failed runs (a reward is not finite) are counted and have no score. Collapsed runs
 (`dead`, with a final score below μ_r = 0.2) are counted, too, and have scores. Intervals equal those of
-`scipy.stats.bootstrap` to 6e-15 and take a fifth of its time.
+`scipy.stats.bootstrap` to 6e-15. Their computation takes a fifth of the time.
 """
 
 from dataclasses import dataclass
@@ -21,20 +21,26 @@ _ROUNDING: Final = 1e-11  # relative
 
 
 def all_equal(values: Floats) -> bool:
-    """Return whether the values of a sample `[n]` differ by no more than rounding errors."""
+    """Return whether all values of a sample are equal, except for rounding errors."""
     return float(np.ptp(values)) <= 1e-12 * max(1.0, float(np.abs(values).max()))
 
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """A statistic of samples `[...]`, its values in their resamples, ascending `[..., RESAMPLES]`, and acceleration."""
+    """The bootstrap distribution of a statistic, for one or several samples.
+
+    Attributes:
+        estimate: The statistic of each sample; float64, shape `[...]`.
+        resampled: The statistic of each resample in ascending order; float64, shape `[..., RESAMPLES]`.
+        acceleration: Acceleration of the BCa interval (Efron, 1987); float64, shape `[...]`.
+    """
 
     estimate: Floats
     resampled: Floats
     acceleration: Floats
 
     def interval(self, coverage: float = 0.95) -> tuple[Floats, Floats]:
-        """Return the ends of each sample's BCa interval, `[...]`."""
+        """Return the lower and the upper bounds of the samples' BCa intervals."""
         from scipy.special import ndtr, ndtri
 
         bias = ndtri(self._share(self.estimate))
@@ -44,7 +50,7 @@ class Bootstrap:
         return low, high
 
     def _share(self, value: Floats) -> Floats:
-        """Return the share of resamples below a value, ties counted half, limited to the open interval (0, 1)."""
+        """Return the share of resamples below a value, with ties counted half, limited to the open interval (0, 1)."""
         rounding = _ROUNDING * np.maximum(np.abs(self.resampled[..., 0]), np.abs(self.resampled[..., -1]))
         below = (self.resampled < (value - rounding)[..., None]).mean(axis=-1)
         upto = (self.resampled <= (value + rounding)[..., None]).mean(axis=-1)
@@ -60,7 +66,7 @@ class Bootstrap:
 
 
 def bootstrap(samples: Floats, statistic: Statistic = "mean") -> Bootstrap:
-    """Resample the last axis of `samples` `[..., n]`, which must hold at least two different values."""
+    """Compute the bootstrap distribution of a statistic of samples `[..., n]`, none of which may be constant."""
     size = samples.shape[-1]
     if statistic == "interquartile mean":
         samples = np.sort(samples, axis=-1)
@@ -75,20 +81,23 @@ def bootstrap(samples: Floats, statistic: Statistic = "mean") -> Bootstrap:
 
 
 def interquartile_mean(sample: Floats) -> float:
-    """Return the mean of the middle half of a sample; runs at its ends count by fractions (Agarwal et al. 2021)."""
+    """Compute the mean of the middle half of the finite values of a sample of runs (Agarwal et al., 2021).
+
+    Runs at the ends of the middle half count by fractions.
+    """
     finite = np.sort(sample[np.isfinite(sample)])
     return float(finite @ weights(finite.size, "interquartile mean")) if finite.size else np.nan
 
 
 def weights(size: int, statistic: Statistic) -> Floats:
-    """Return the weights `[size]` with which a statistic averages values in ascending order."""
+    """Return the weights with which a statistic averages `size` values in ascending order."""
     each: Floats = _weights(np.ones((1, size)), statistic)[0]
     return each
 
 
 @lru_cache(maxsize=8)
 def drawn(size: int) -> Floats:
-    """Return how often each of `size` values is drawn in each resample, `[RESAMPLES, size]`."""
+    """Return how often each of `size` values is drawn in each bootstrap resample, as an array `[RESAMPLES, size]`."""
     draws = np.random.Generator(np.random.PCG64(0)).integers(size, size=(RESAMPLES, size))
     places = draws + size * np.arange(RESAMPLES)[:, None]
     counts: Floats = np.bincount(places.ravel(), minlength=RESAMPLES * size).reshape(RESAMPLES, size).astype(np.float64)
@@ -101,7 +110,7 @@ def _resample_weights(size: int, statistic: Statistic) -> Floats:
 
 
 def _weights(counts: Floats, statistic: Statistic) -> Floats:
-    """Return the weights of ascending values in a statistic if they occur `counts` times, `[resample, n]`."""
+    """Return the weights of ascending values in a statistic, if the values occur `counts` times in each resample."""
     ends = counts.cumsum(axis=-1)
     total = ends[:, -1:]
     if statistic == "mean":
@@ -118,7 +127,11 @@ DEAD_LEVEL = 0.2
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over runs with its 95 % bootstrap interval, `degenerate` if all runs are equal or there is only one."""
+    """A mean or interquartile mean of runs with its 95 % bootstrap interval.
+
+    Attributes:
+        degenerate: Whether the interval has no width, because all runs are equal or there is only one run.
+    """
 
     mean: float
     low: float
@@ -129,7 +142,7 @@ class Interval:
         return self.text(2)
 
     def text(self, digits: int) -> str:
-        """Return mean and interval as text with a number of decimals."""
+        """Return the mean and the interval as text with a number of decimals."""
         if not np.isfinite(self.mean):
             return "–"
         bounds = " (no spread)" if self.degenerate else f" [{self.low:.{digits}f}, {self.high:.{digits}f}]"
@@ -137,7 +150,7 @@ class Interval:
 
 
 def interval(sample: Floats, statistic: Statistic = "mean") -> Interval:
-    """Return a statistic with its 95 % BCa interval of the finite values of a sample `[runs]`."""
+    """Compute a statistic of the finite values of a sample of runs, with its 95 % BCa interval (Efron, 1987)."""
     finite = sample[np.isfinite(sample)]
     center = float(finite.mean()) if statistic == "mean" and finite.size else interquartile_mean(finite)
     if finite.size < 2 or all_equal(finite):
@@ -148,12 +161,17 @@ def interval(sample: Floats, statistic: Statistic = "mean") -> Interval:
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of each run `[M]`, NaN for failed runs.
+    """The scores of n runs, as arrays of shape `[n]`, which are NaN for failed runs.
+
+    They are computed from the score μ_r of each episode, which is 0 for random control and 1 for dynamic programming.
 
     Attributes:
-        final: mean μ_r of the last episodes (see `last_episodes`).
-        best: μ_r of the best episode.
-        rise: first episode with μ_r ≥ 0.8; if there is none, the run's length (`censored`).
+        final: Mean μ_r of the last episodes of each run.
+        best: μ_r of the best episode of each run.
+        rise: Number of the first episode with μ_r ≥ 0.8, or the number of all episodes if there is none (`censored`).
+        failed: Whether a reward of the run is not finite.
+        dead: Whether the run collapsed, with a final score below 0.2.
+        censored: Whether no episode of the run reached μ_r ≥ 0.8.
     """
 
     final: Floats
@@ -165,9 +183,13 @@ class Scores:
 
 
 def score(mu_r: Floats, failed: Bools, final: int = 100) -> Scores:
-    """Score learning curves `[M, E]`; the final score is the mean of the last `final` episodes.
+    """Compute the scores of n runs from their learning curves.
 
-    Where μ_r is undefined, curves are NaN; then scores are NaN, and no run is dead or censored.
+    Args:
+        mu_r: Normalised score of each of E episodes; float64, shape `[n, E]`. Where μ_r is undefined (NaN), scores are
+            NaN, and runs are neither `dead` nor `censored`.
+        failed: Whether each run has failed; bool, shape `[n]`.
+        final: Number of last episodes over which the final score is a mean.
     """
     measured = np.isfinite(mu_r).all(axis=1) & ~failed
     reached = mu_r >= RISE_LEVEL

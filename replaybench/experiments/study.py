@@ -1,7 +1,7 @@
-"""A study: a grid of settings, read from TOML and divided into cells.
+"""Studies, which are grids of settings that are read from TOML files and divided into cells.
 
-A cell is one grid point, run as one population of seeds. Its id is a hash of everything that can change its numbers,
-so a run folder can be continued, extended and compared.
+A cell is one combination of settings, with a block of seeds that run as one population. The id of a cell is a hash of
+everything that can change its numbers. A run folder can therefore be continued, extended and compared.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ from replaybench.runtime.user_file import canonical, names_from
 from replaybench.runtime.version import NUMERICS_VERSION
 
 GAMMA: Final = ":discount="
-"""Text between a learner's name and its discount."""
+"""Text between the name of a learner and its discount, if the discount is an axis of the study."""
 
 Buffers = Literal["final", "compressed", "none"]
-"""How each cell's replay buffer is stored."""
+"""How the replay buffers of a cell are stored at its end."""
 
 SINCE: Final = {"horizon_steps": 0, "evaluate_every_steps": 0, "evaluation_episodes": 10}
-"""Keys that older stored cells lack, with the values that those cells had."""
+"""Keys that cells stored by earlier versions lack, with the values that they had."""
 
 FINAL_EPISODES: Final = 100
 
@@ -64,7 +64,10 @@ AXES = ("plants", "learners", "strategies", "noise", "frequency", "discount")
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """One full grid of a study; an empty list means the study's list."""
+    """One full grid of a study, with a list of values for each axis.
+
+    An empty list stands for the list of the same name in the study.
+    """
 
     plants: tuple[Name, ...] = ()
     learners: tuple[Name, ...] = ()
@@ -80,33 +83,43 @@ class Grid:
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """A study file. Every list spans one axis of the grid; with `[[grid]]` tables the study is their union.
+    """A study that compares learners and replay strategies on plants, over a grid of settings.
 
-    - `noise`: standard deviations of sensor and actuator noise, in normalised units.
-    - `frequency`: control rates in Hz; each plant's own if empty.
-    - `capacity`: experiences in a bounded buffer, unless its retention names a capacity (`FIFO(5000)`).
-    - `update_every`: steps between updates, 0 for updates after each episode; each plant's own if not given. With a
-      number of steps, a member begins another episode when one has ended, and `episodes` counts iterations of as many
-      steps as the longest episode has.
-    - `horizon_steps`: steps of a member over which schedules run (λ of AER, η of ERE, β of IS), 0 for all steps of the
-      run; afterwards schedules keep their last value.
-    - `evaluate_every_steps`: steps of a member between evaluations without exploration, of `evaluation_episodes`
-      episodes, at the end of an episode or iteration; 0 for none. Nothing is learned from them.
-    - `discount`: "fixed" keeps the plant's discount at every rate, "horizon" its horizon in seconds, and scales rewards
-      likewise (de Bruin et al. 2018, 6.4). A number is the discount γ of a control step. A list of numbers is one more
-      axis: learners are then named `DDPG:discount=0.99`. `discount` may also be in the table of a plant or a learner; a
-      learner's takes precedence.
-    - `reference`: grid of the dynamic programming that defines scores: "converged" refines the plant's grid until
-      results no longer change, "paper" uses it as declared; each plant's own choice if not given. Learning does not
-      depend on it.
-    - `replayed_noise`: also store the noise in every experience, and measure how much of it is replayed (table 6).
-    - `observe`: names of the observed states, all if empty; the references of scores observe all.
-    - `block`: seeds of a cell, which run as one population; on a device, a cell holds all seeds.
-    - `device`: where cells run: `cpu`, or on a GPU `cuda`, or `cuda:1` for one of several.
-    - `folder`: where paths of users' files and policies are looked up first; the study file's if not given.
-    - `learner`, `plant`: tables of settings. A learner may be listed several times, as variants (`DDPG:decay`) with
-      separate tables.
-    - `start`: by learner, the stored policy from which it starts.
+    Each list `plants`, `learners`, `strategies`, `noise` and `frequency` is an axis of the grid.
+
+    Attributes:
+        strategies: Retentions and samplings of the replay buffer, such as `FULL[PER]`.
+        noise: Standard deviations of sensor and actuator noise, in normalised units.
+        frequency: Control rates in Hz. If the list is empty, each plant has its own rate.
+        grid: Grids whose union is the study. By default, the study is one grid.
+        episodes: Number of training episodes, or of iterations if updates follow a number of steps. An iteration has as
+            many steps as the longest episode.
+        update_every: Number of steps between updates; 0 for updates after each episode. By default, each plant has its
+            own value. With a number of steps, a member begins another episode when its episode has ended.
+        block: Number of seeds that run together as one population. On a GPU, all seeds run together.
+        capacity: Number of experiences in a bounded buffer, unless its retention names a capacity (`FIFO(5000)`).
+        greedy_every: Number of training episodes between greedy episodes, from which nothing is learned.
+        horizon_steps: Number of steps of a member over which schedules run (λ of AER, η of ERE, β of IS); 0 for all
+            steps of the run. Afterwards, schedules keep their last value.
+        evaluate_every_steps: Number of steps of a member between evaluations without exploration; 0 for none.
+            Evaluations begin at the end of an episode or iteration, and nothing is learned from them.
+        evaluation_episodes: Number of episodes in each evaluation.
+        discount: "fixed" keeps the plant's discount at every rate. "horizon" keeps the plant's horizon in seconds, and
+            scales rewards accordingly (de Bruin et al., 2018, section 6.4). A number is the discount γ of a control
+            step. A list of numbers is a further axis, and learners are then named `DDPG:discount=0.99`. The tables of
+            plants and learners may also contain `discount`. The value of a learner takes precedence.
+        reference: Grid of the dynamic programming that defines scores. "converged" refines the plant's grid until the
+            result no longer changes. "paper" uses the grid that the plant declares. By default, each plant has its own
+            choice. Learning does not depend on this grid.
+        replayed_noise: Whether to store the noise in every experience, and to measure how much noise is replayed (de
+            Bruin et al., 2018, table 6).
+        observe: Names of the states that learners observe; all by default. Reference controllers observe all states.
+        device: `cpu`, `cuda` for a GPU, or `cuda:1` for one of several GPUs.
+        folder: Folder in which relative paths of users' files and policies are looked up first; by default the folder
+            of the study file.
+        learner: Settings of learners by name. A learner may be listed several times, as variants such as `DDPG:decay`.
+        plant: Parameters of plants by name.
+        start: Stored policies from which learners start, by name of the learner.
     """
 
     name: str
@@ -170,17 +183,17 @@ class Study:
                     parse(strategy)
 
     def grids(self) -> list[Grid]:
-        """Return the grids, with the study's lists in place of empty ones."""
+        """Return the grids of the study, in which the study's lists replace empty lists."""
         lists = {axis: getattr(self, axis) for axis in AXES}
         lists["discount"] = () if isinstance(self.discount, str) else self.discount
         tables = self.grid or (Grid(),)
         return [Grid(**{axis: getattr(table, axis) or lists[axis] for axis in AXES}) for table in tables]
 
     def cells(self) -> list[Cell]:
-        """Return the study's cells without duplicates, in the order of its lists.
+        """Return the cells (combinations of settings) of the study, without duplicates, in the order of its lists.
 
         Raises:
-            UserError: a name is unknown, or settings do not fit together.
+            UserError: A name is unknown, or settings do not fit together.
         """
         cells: dict[str, Cell] = {}
         plants: dict[Any, tuple[Plant, str]] = {}  # a cache, because fingerprints are slow
@@ -200,7 +213,7 @@ class Study:
         return list(cells.values())
 
     def _discount(self, plant: str, learner: str, gamma: float | None) -> dict[str, Any]:
-        """Return the plant's discount as a table: from the axis, or from the learner's table; else an empty one."""
+        """Return `{"discount": γ}` with the discount of the axis or of the learner's table, or an empty dictionary."""
         own, _ = _own_discount(load_learner(learner)[1], self.learner.get(learner, {}))
         for key, table in ((f"plant.{plant}", self.plant.get(plant, {})), (f"learner.{learner}", own)):
             if "discount" in table and gamma is not None:
@@ -275,7 +288,6 @@ class Study:
         )
 
     def _check_buffers(self, strategy: Strategy, settings: Any, every: int) -> None:
-        """Raise `UserError` if buffers are smaller than a batch, or a strategy needs single steps or all states."""
         segment = getattr(settings, "segment", 1)
         batch = settings.batch_size * segment
         if every and segment > 1 and not strategy.retention.bounded:
@@ -303,14 +315,14 @@ def _points(grid: Grid) -> Iterable[tuple[Any, ...]]:
 
 
 def _own_discount(config: Any, table: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split a learner's table into the plant's discount and the learner's settings, some of which have a discount."""
+    """Split a learner's table into the task's discount and the learner's settings, some of which have a discount."""
     if "discount" not in table or "discount" in config.__dataclass_fields__:
         return {}, dict(table)
     return {"discount": table["discount"]}, {key: value for key, value in table.items() if key != "discount"}
 
 
 def _spell(table: Grid | Study, folder: str = "") -> None:
-    """Canonicalise, in place, names and paths within `folder`, so that equal cells have equal ids."""
+    """Canonicalise names and paths in place, so that equal cells have equal ids."""
     spell: dict[str, Callable[[str], str]] = {"plants": PLANTS.spelled, "learners": spelled, "strategies": str}
     for axis, known in spell.items():
         object.__setattr__(table, axis, tuple(canonical(known(name), folder) for name in getattr(table, axis)))
@@ -322,11 +334,19 @@ def _spell(table: Grid | Study, folder: str = "") -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One grid point for one block of seeds: everything that decides its numbers, in values for JSON.
+    """One combination of a study's settings with a block of seeds, which run as one population.
+
+    A cell contains everything that decides its numbers, in values for JSON.
 
     Attributes:
-        horizon_steps: steps over which schedules run; 0 for all steps of the run, or if the strategy has no schedule.
-        sources: digest of the source of users' learners and strategies; empty for built-in ones.
+        parameters: All parameters of the plant.
+        fingerprint: Hash of the plant's source and parameters.
+        settings: All settings of the learner.
+        first_member: Smallest seed.
+        members: Number of seeds.
+        horizon_steps: Number of steps over which schedules run; 0 for all steps, or if the strategy has no schedule.
+        sources: Hash of the source of users' learners and strategies; empty for built-in ones.
+        numerics: Version of all code that decides numbers.
     """
 
     plant: Name
@@ -357,7 +377,7 @@ class Cell:
 
     @functools.cached_property
     def id(self) -> str:
-        """Hash of the content: equal ids mean equal numbers."""
+        """The hash of the cell's content, which is equal only for cells that compute equal numbers."""
         settings = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
         settings["device"] = self.device.partition(":")[0]  # numbers do not depend on which GPU computes them
         if not self.sources:
@@ -373,53 +393,53 @@ class Cell:
 
     @property
     def grid_point(self) -> tuple[str | float, ...]:
-        """Place in the study's grid, equal for all blocks of seeds of one point."""
+        """The plant, learner, strategy, noise and rate of the cell, without its seeds."""
         return self.plant, self.learner, self.strategy, self.noise, self.frequency
 
     @property
     def configuration(self) -> tuple[str | float, ...]:
-        """A key that is equal for cells of one study with the same settings and the same number of seeds."""
+        """A key that is equal for cells of a study with the same settings and the same number of seeds."""
         return *self.grid_point, self.members
 
     @property
     def label(self) -> str:
-        """Plant, learner, strategy, noise, rate and seeds, as text."""
+        """The plant, learner, strategy, noise, rate and seeds as text."""
         seeds = f"seeds {self.first_member}–{self.first_member + self.members - 1}"
         return f"{self.plant} {self.learner} {self.strategy} noise {self.noise:g} {self.frequency:g} Hz {seeds}"
 
     @property
     def seeds(self) -> range:
-        """Member numbers."""
+        """The seeds of the cell."""
         return range(self.first_member, self.first_member + self.members)
 
     @property
     def seed_range(self) -> str:
-        """Member numbers as in tables: `0–7`, or `3`."""
+        """The seeds of the cell as text, such as `0–7` or `3`."""
         return f"{self.seeds[0]}–{self.seeds[-1]}" if self.members > 1 else f"{self.seeds[0]}"
 
     @functools.cached_property
     def steps_per_episode(self) -> int:
-        """Steps of the longest episode, and of an iteration."""
+        """The number of control steps in the longest episode, which is also the length of an iteration."""
         return make_plant(self.plant, **self.parameters).steps_per_episode(self.frequency)
 
     @property
     def evaluations(self) -> int:
-        """Number of evaluations in a run."""
+        """The number of evaluations in a run."""
         every = self.evaluate_every_steps
         return self.steps_per_episode * self.episodes // every if every else 0
 
     @functools.cached_property
     def gamma(self) -> float:
-        """Discount of a control step."""
+        """The discount γ of a control step."""
         return make_task(make_plant(self.plant, **self.parameters), self.frequency, self.discount).discount
 
     @property
     def total_steps(self) -> int:
-        """Steps of all members in all episodes."""
+        """The number of environment steps of all members, if every episode has the longest length."""
         return self.steps_per_episode * self.members * self.episodes
 
     def make_plant(self) -> Plant:
-        """Return the plant."""
+        """Make the plant of the cell, after checking that its source has not changed since the cell was planned."""
         plant = make_plant(self.plant, **self.parameters)
         if plant.fingerprint() != self.fingerprint:
             raise UserError(f"the source of plant {self.plant} has changed since this cell was planned")
@@ -427,10 +447,14 @@ class Cell:
 
 
 def read_study(path: Path | str, overrides: Mapping[str, Any] | None = None) -> Study:
-    """Read a study file, or a study of the package by its name; `overrides` change its keys.
+    """Read a study from a TOML file, or a study of the package by its name.
+
+    Args:
+        path: Path of the study file, or name of a study in the package.
+        overrides: Values that replace those of the file, by key. Tables are merged.
 
     Raises:
-        UserError: the file is missing, is not TOML, or holds an unknown key or a wrong value.
+        UserError: The file is missing, is not TOML, or holds an unknown key or a wrong value.
     """
     path = study_file(Path(path))
     table = read_toml(path)
@@ -441,7 +465,10 @@ def read_study(path: Path | str, overrides: Mapping[str, Any] | None = None) -> 
 
 
 def changed(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a study's table with changed keys; nested tables are merged, a changed axis applies to all grids."""
+    """Return a copy of a study's table in which some values are changed.
+
+    Nested tables are merged. A change of an axis replaces this axis in all grids of the study.
+    """
     lists = {
         key: [value]
         for key, value in changes.items()
@@ -455,7 +482,7 @@ def changed(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
 
 
 def reference_cells(cells: Iterable[Cell]) -> dict[tuple[str, float, float], Cell]:
-    """Return, by plant, rate and noise, the cell of greatest discount, which defines the reference of scores."""
+    """Return the cell of greatest discount for each plant, rate and noise, from which reference scores are computed."""
     chosen: dict[tuple[str, float, float], Cell] = {}
     for cell in cells:
         other = chosen.setdefault((cell.plant, cell.frequency, cell.noise), cell)
@@ -465,5 +492,5 @@ def reference_cells(cells: Iterable[Cell]) -> dict[tuple[str, float, float], Cel
 
 
 def last_episodes(count: int, iterations: bool) -> int:
-    """Return the number of episodes in a run's final score: the last 100, or the last tenth of iterations."""
+    """Return the number of last episodes in a final score, which is 100, or a tenth of the iterations."""
     return max(1, count // 10) if iterations else min(FINAL_EPISODES, count)

@@ -1,4 +1,4 @@
-"""Records of a run folder: its study, the origin of its cells, and how a new study differs from the stored one."""
+"""The files `study.toml` and `provenance.json` of a run folder, and the comparison of a new study with a stored one."""
 
 import contextlib
 import dataclasses
@@ -21,7 +21,7 @@ from replaybench.runtime.provenance import ComputeSession, session_facts, this_c
 
 
 def read_sessions(path: Path, facts: Mapping[str, Any]) -> tuple[ComputeSession, ...]:
-    """Return the compute sessions in the facts of a cell's file."""
+    """Return the sessions in which a cell was computed, from the metadata of one of the cell's files."""
     sessions = facts.get("stints")
     if not isinstance(sessions, list) or not sessions or not all(isinstance(each, dict) for each in sessions):
         raise UserError(f"{path} does not say who computed it")
@@ -29,7 +29,10 @@ def read_sessions(path: Path, facts: Mapping[str, Any]) -> tuple[ComputeSession,
 
 
 def write_provenance(folder: RunFolder, name: str, cells: Sequence[Cell], complete: bool) -> None:
-    """Write the origin of each cell, finished or not, and of the results; seconds count computed cells only."""
+    """Write `provenance.json`, which describes how the cells and the results of a study were computed.
+
+    Its total time excludes cells whose runs were copied from other cells.
+    """
     origins = {cell.id: _origin(folder.cell(cell.id)) for cell in cells}
     sessions = [session for shared, own in origins.values() if not shared for session in own]
     facts = {
@@ -51,13 +54,13 @@ def write_provenance(folder: RunFolder, name: str, cells: Sequence[Cell], comple
 
 
 def shared_from(facts: Mapping[str, Any]) -> str:
-    """Return, from a file's facts, the id of the cell from which its runs were copied; empty if it was computed."""
+    """Return the id of the cell from which the runs of a file were copied, or "" if they were computed."""
     source = facts.get("shared_from")
     return source if isinstance(source, str) and source.isprintable() else ""
 
 
 def _origin(cell: Path) -> tuple[str, tuple[ComputeSession, ...]]:
-    """Return the id of the cell from which a cell's runs were copied, or "", and the sessions so far."""
+    """Return the id of the cell from which a cell's runs were copied, or "", and the sessions that computed them."""
     for name in ("scores", "checkpoint"):
         path = cell / f"{name}.h5"
         with contextlib.suppress(UserError):  # missing; damage is reported where the file is needed
@@ -67,7 +70,7 @@ def _origin(cell: Path) -> tuple[str, tuple[ComputeSession, ...]]:
 
 
 def resolved(study: Study, cells: Sequence[Cell], home: Path | None = None) -> Study:
-    """Return a study of the same cells with all settings of learners and plants, and with paths relative to `home`."""
+    """Return a study of the same cells with all settings written out, and with paths relative to `home`."""
     known = {name for grid in study.grids() for name in grid.learners}
     names = {cell.id: cell.learner if cell.learner in known else cell.learner.rpartition(GAMMA)[0] for cell in cells}
     learner = {names[cell.id]: dict(cell.settings) for cell in cells}
@@ -83,7 +86,7 @@ def resolved(study: Study, cells: Sequence[Cell], home: Path | None = None) -> S
 
 
 def write_toml(study: Study) -> str:
-    """Return a study as TOML."""
+    """Return a study as text in TOML format."""
     table = dataclasses.asdict(study)
     grids = [("[[grid]]", {axis: values for axis, values in grid.items() if values}) for grid in table.pop("grid")]
     tables = {key: table.pop(key) for key in ("learner", "plant", "start")}
@@ -93,12 +96,11 @@ def write_toml(study: Study) -> str:
 
 
 def _lines(table: Mapping[str, Any]) -> str:
-    """Return the lines of a table, without entries that are None, which TOML lacks."""
     return "".join(f"{key} = {toml_value(value)}\n" for key, value in table.items() if value is not None)
 
 
 def toml_value(value: Any) -> str:
-    """Return a value as TOML; tables become inline tables."""
+    """Return a value as text in TOML format, with mappings as inline tables."""
     if isinstance(value, Mapping):
         entries = (f"{key} = {toml_value(entry)}" for key, entry in value.items() if entry is not None)
         return f"{{ {', '.join(entries)} }}"
@@ -111,7 +113,7 @@ _MOST_CHANGES: Final = 4
 
 
 def replaced(folder: RunFolder, study: Study, cells: Sequence[Cell]) -> str | None:
-    """Return a notice of what a sweep replaces if the folder holds another study, else None."""
+    """Return a notice that a sweep will replace another study in a run folder, or None if the study is the same."""
     if not folder.study.is_file():
         return None
     try:

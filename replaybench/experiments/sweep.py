@@ -1,4 +1,7 @@
-"""A sweep: run the references and cells of a study, write results and figures."""
+"""The sweep of a study, which computes all its cells and reference controllers, and writes results and figures.
+
+A cell is one combination of settings, with a block of seeds. Cells are computed by worker processes.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +41,17 @@ if TYPE_CHECKING:
     import xarray as xr
 
 Point = tuple[str, float, float]
-"""A plant, a rate and a noise, which together have one reference of scores."""
+"""A plant, a control rate and a noise. Scores under these conditions have the same reference controllers."""
 
 
 class Outcome(NamedTuple):
-    """Results of finished cells, paths of figures, and the exit status: 0, or 130 or 143 after Ctrl-C or SIGTERM."""
+    """The outcome of a sweep.
+
+    Attributes:
+        data: Results of the finished cells.
+        figures: Paths of the figures.
+        status: Exit status, which is 0, 130 after Ctrl-C, or 143 after SIGTERM.
+    """
 
     data: xr.Dataset
     figures: list[Path]
@@ -50,14 +59,14 @@ class Outcome(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """Functions that draw the figures of a run, and remove the figures of earlier results."""
+    """Functions that draw figures into a run folder, and remove the figures of earlier results."""
 
     draw: Callable[[xr.Dataset, RunFolder, Sequence[Cell]], list[Path]]
     remove: Callable[[RunFolder], None]
 
 
 def cores() -> int:
-    """Return how many processor cores this process may use."""
+    """Return the number of processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -73,7 +82,13 @@ def run_sweep(
     progress: ProgressForm | None = None,
     tensorboard: bool = False,
 ) -> Outcome:
-    """Run a study into a folder, or continue it there, in local workers or on the Dask cluster at address `cluster`."""
+    """Run a study into a folder, or continue an interrupted run, in worker processes.
+
+    Args:
+        cluster: Address of a Dask scheduler, whose workers are used instead of local ones; or None.
+        checkpoint_seconds: Interval between checkpoints of a cell in seconds.
+        figures: Functions for figures. By default, no figures are drawn.
+    """
     folder = RunFolder(output)
     planned = plan(study, folder, workers)
     if study.device != "cpu" and cluster is None and planned.open:
@@ -84,34 +99,15 @@ def run_sweep(
     with names_from(study.folder), folder.locked():
         folder.remove_partial_files()
         todo = plan(study, folder, workers)
-        if notice := replaced(folder, study, todo.cells):
-            console.print(notice, markup=False, highlight=False)
-            if figures:
-                with contextlib.suppress(UserError):  # damaged results are replaced, too
-                    figures.remove(folder)
-            folder.results.unlink(missing_ok=True)  # they do not match the new study.toml
-        for warning in plan_warnings(todo.cells):
-            console.print(f"warning: {warning}", markup=False, highlight=False)
-        write_text(folder.study, write_toml(resolved(study, todo.cells, folder.path)))
-        write_provenance(folder, study.name, todo.cells, complete=False)  # lists the cells while they run
+        _record_study(study, todo.cells, folder, console, figures)
         points = reference_cells(todo.cells)
         jobs = _jobs(study, points, todo.open, folder if cluster is None else None, checkpoint_seconds)
         computed = [cell for cell in todo.cells if cell.id not in todo.shared]
-        status, fault = 0, None
         board = folder.path / "tensorboard" if tensorboard else None
         with Display(folder, study.name, computed, todo.open, workers, console, progress, board) as display:
             store = _Store(folder, todo, points, display)
-            try:
-                store.share_finished()
-                if cluster is None:
-                    count = workers if study.device == "cpu" else min(workers, DEVICE_CELLS)
-                    run_locally(count, jobs, display.advance, store)
-                else:
-                    run_on_cluster(cluster, jobs, display.advance, store)
-            except Interrupted as interruption:
-                status = interruption.status
-            except Exception as error:  # results of the finished cells are written first
-                status, fault = 2 if isinstance(error, UserError) else 1, error
+            count = workers if study.device == "cpu" else min(workers, DEVICE_CELLS)
+            status, fault = _compute(jobs, count, cluster, display, store)
             display.end(status)
         done = sum((folder.cell(cell.id) / "scores.h5").is_file() for cell in todo.cells)
         if fault is not None:
@@ -130,8 +126,41 @@ def run_sweep(
     return Outcome(data, drawn, status)
 
 
+def _record_study(
+    study: Study, cells: Sequence[Cell], folder: RunFolder, console: Console, figures: Figures | None
+) -> None:
+    """Write the study and the list of its cells, and remove the results of another study that was run in the folder."""
+    if notice := replaced(folder, study, cells):
+        console.print(notice, markup=False, highlight=False)
+        if figures:
+            with contextlib.suppress(UserError):  # damaged results are replaced, too
+                figures.remove(folder)
+        folder.results.unlink(missing_ok=True)
+    for warning in plan_warnings(cells):
+        console.print(f"warning: {warning}", markup=False, highlight=False)
+    write_text(folder.study, write_toml(resolved(study, cells, folder.path)))
+    write_provenance(folder, study.name, cells, complete=False)
+
+
+def _compute(
+    jobs: list[Job], workers: int, cluster: str | None, display: Display, store: _Store
+) -> tuple[int, Exception | None]:
+    """Run the jobs, and return the exit status and the error that ended them, so that finished cells can be written."""
+    try:
+        store.share_finished()
+        if cluster is None:
+            run_locally(workers, jobs, display.advance, store)
+        else:
+            run_on_cluster(cluster, jobs, display.advance, store)
+    except Interrupted as interruption:
+        return interruption.status, None
+    except Exception as error:
+        return 2 if isinstance(error, UserError) else 1, error
+    return 0, None
+
+
 class _Store:
-    """The callback that stores the result of each job: a reference, or the files of a cell in the run folder."""
+    """A callback that stores the result of each job, which is a reference of scores or the files of a cell."""
 
     def __init__(self, folder: RunFolder, todo: Plan, points: Mapping[Point, Cell], display: Display) -> None:
         self._folder, self._display, self._open = folder, display, {cell.id for cell in todo.open}
@@ -145,7 +174,7 @@ class _Store:
 
     def __call__(self, key: str, result: Any) -> None:
         if key not in self._points:
-            store_files(self._folder.cell(key), result)
+            _store_files(self._folder.cell(key), result)
             self._display.complete(key)
             self._share(key)
             return
@@ -156,7 +185,7 @@ class _Store:
             write_solved(self._folder, cell.fingerprint, cell.frequency, solved)
 
     def share_finished(self) -> None:
-        """Copy the results of cells that an earlier sweep finished to the cells with the same runs."""
+        """Copy results of cells that an earlier sweep finished to cells with equal runs."""
         for key in self._copies.keys() - self._open:
             self._share(key)
 
@@ -166,15 +195,14 @@ class _Store:
             self._display.complete(cell.id)
 
 
-def reference_task(cell: Cell, rule: Rule | None, shown: bool, report: Report) -> tuple[Reference, Solved | None]:
-    """Return a cell's reference, computed or from the cache, and with `shown` the surfaces of dynamic programming."""
+def _reference_task(cell: Cell, rule: Rule | None, shown: bool, report: Report) -> tuple[Reference, Solved | None]:
     plant = cell.make_plant()
     scores = reference(plant, cell.frequency, cell.noise, rule)
     return scores, solved_surfaces(plant, cell.frequency, rule) if shown else None
 
 
 def share(source: Cell, cell: Cell, folder: RunFolder) -> None:
-    """Copy the results of a finished cell, without its buffer, into the folder of a cell with the same runs."""
+    """Copy the results of a finished cell, without its replay buffers, to the folder of a cell with equal runs."""
     here, there = folder.cell(source.id), folder.cell(cell.id)
     own: dict[str, Any] = {"id": cell.id, "cell": dataclasses.asdict(cell), "shared_from": source.id}
     if (here / "policy.safetensors").is_file():
@@ -187,10 +215,10 @@ def share(source: Cell, cell: Cell, folder: RunFolder) -> None:
     (there / "checkpoint.h5").unlink(missing_ok=True)
 
 
-def run_cell_task(
+def _run_cell_task(
     cell: Cell, folder: Path | None, buffers: Buffers, checkpoint_seconds: float, report: Report
 ) -> dict[str, bytes] | None:
-    """Run a cell in a worker; without `folder`, return its files by name; return None if the cell stopped early."""
+    """Run a cell in a worker, and return its files by name if `folder` is None, or None if the cell stopped early."""
     with one_line_errors(cell.label):
         if folder is not None:
             return {} if run_cell(cell, folder, buffers, checkpoint_seconds, report) else None
@@ -199,15 +227,13 @@ def run_cell_task(
             return {path.name: path.read_bytes() for path in Path(scratch).iterdir()}
 
 
-def in_folder(folder: str, task: Callable[..., Any], *arguments: Any) -> Any:
-    """Run a task with paths of users' files relative to `folder`."""
+def _in_folder(folder: str, task: Callable[..., Any], *arguments: Any) -> Any:
     with names_from(folder):
         return task(*arguments)
 
 
-def store_files(folder: Path, files: dict[str, bytes]) -> None:
-    """Write the files of a cell from a cluster; `scores.h5` last, because it marks a complete cell."""
-    for name in sorted(files, key=lambda name: name == "scores.h5"):
+def _store_files(folder: Path, files: dict[str, bytes]) -> None:
+    for name in sorted(files, key=lambda name: name == "scores.h5"):  # last, because it marks a complete cell
         with atomic_path(folder / name) as temporary:
             temporary.write_bytes(files[name])
 
@@ -215,13 +241,13 @@ def store_files(folder: Path, files: dict[str, bytes]) -> None:
 def _jobs(
     study: Study, points: dict[Point, Cell], cells: Sequence[Cell], home: RunFolder | None, seconds: float
 ) -> list[Job]:
-    """Return the jobs in order: the references of all points, and the open cells, the longest first.
+    """Return the reference scores and the unfinished cells as jobs, in the order in which the jobs start.
 
-    Workers write the files of cells to `home`, or return them if it is None.
+    Workers write the files of cells into the run folder `home`. If `home` is None, they return the files.
     """
     # Dynamic programming solves without noise, so reports show one solution per plant and rate.
     shown = {(cell.plant, cell.frequency): point for point, cell in reversed(points.items())}.values()
-    compute_reference, train = (partial(in_folder, study.folder, task) for task in (reference_task, run_cell_task))
+    compute_reference, train = (partial(_in_folder, study.folder, task) for task in (_reference_task, _run_cell_task))
     references = [
         Job(f"{point}", compute_reference, (cell, study.reference, point in shown)) for point, cell in points.items()
     ]

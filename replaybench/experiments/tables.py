@@ -1,4 +1,4 @@
-"""Tables of scores and of replayed noise."""
+"""Tables of the scores of a study, and of the noise in replayed experiences."""
 
 import itertools
 from typing import Any
@@ -16,7 +16,7 @@ from replaybench.runtime.user_file import shortened
 
 
 def score_tables(data: xr.Dataset) -> list[FittedTable]:
-    """Return a table per plant of all cells with results; below the learners of each condition stand its references."""
+    """Return one table of scores per plant, with the scores of reference controllers."""
     return [
         table for plant in data["plant"].values if (table := _score_table(data.sel(plant=plant), _labels(data))).rows
     ]
@@ -59,7 +59,7 @@ def _score_table(data: xr.Dataset, labels: dict[tuple[Any, Any], list[str]]) -> 
 
 
 def noise_tables(data: xr.Dataset) -> list[FittedTable]:
-    """Return a table per plant of the noise in replayed experiences, if it was measured (table 6 of the paper)."""
+    """Return one table per plant that lists the noise in replayed experiences (de Bruin et al., 2018, table 6)."""
     tables: dict[str, FittedTable] = {}
     if "replayed_noise" not in data:
         return []
@@ -95,8 +95,7 @@ def _mean(values: Any, digits: int = 2) -> str:
     return _written(_average(values), digits)
 
 
-def reference_notes(data: xr.Dataset) -> list[str]:
-    """Return lines about the grids of one plant's dynamic programming, and about conditions without μ_r."""
+def _reference_notes(data: xr.Dataset) -> list[str]:
     notes = []
     if "reference_grid" in data:
         for rate in data["frequency"].values:
@@ -117,7 +116,7 @@ def _empty_table(data: xr.Dataset) -> FittedTable:
     headline, causes = no_learning(data)
     headline += "; " * bool(headline)
     notes = [f"{place}. {cause}" for place, cause in enumerate(causes, 1)]
-    notes = [*(["likely causes, in order:"] if causes else []), *notes, *reference_notes(data)]
+    notes = [*(["likely causes, in order:"] if causes else []), *notes, *_reference_notes(data)]
     names = _names(data)
     first = ("Hz", "noise", *names, "return" if episode_metric(data) == "return" else "reward", "greedy")
     steps = ["steps"] if lengths_vary(data) else []
@@ -133,7 +132,6 @@ def _empty_table(data: xr.Dataset) -> FittedTable:
 
 
 def _labels(data: xr.Dataset) -> dict[tuple[Any, Any], list[str]]:
-    """Return the short names of each learner and strategy, one for each column of `_names`."""
     learners, strategies = (shortened(data[axis].values.tolist()) for axis in ("learner", "strategy"))
     several = len(learners) > 1
     names = itertools.product(learners, strategies)
@@ -145,7 +143,7 @@ def _names(data: xr.Dataset) -> list[str]:
 
 
 def score_columns(data: xr.Dataset) -> dict[str, list[Any]]:
-    """Return columns by name: for each cell that was run, its values on the axes, its scores and its references."""
+    """Return settings, scores and reference scores as columns by name, with one row per combination that was run."""
     there = runs_there(data).any("seed").transpose(*AXES)
     names = [name for name in data.data_vars if set(data[name].dims) == set(AXES)]
     names += [name for name in data.data_vars if str(name).startswith("reference_") and data[name].ndim]

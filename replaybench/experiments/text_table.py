@@ -1,9 +1,4 @@
-"""Tables for terminals, and as JSON, CSV, Markdown and HTML.
-
-`FittedTable` fits the width of the terminal in three steps. First, a column with equal values in all rows is written
-once above the table. Second, names are written on a separate line above the numbers of each row. Third, columns are
-left out, the last of `droppable` first, and listed below the table. Only a name wider than the terminal is broken.
-"""
+"""Tables for terminals, which can also be written as JSON, CSV, Markdown and HTML."""
 
 import contextlib
 import html
@@ -27,7 +22,7 @@ _GAP = "  "
 def plain_table(
     headings: Sequence[str], right: Sequence[str] = (), title: str | None = None, no_wrap: bool = False
 ) -> Table:
-    """Return an empty table; the columns in `right` are aligned to the right."""
+    """Return an empty table for the terminal, in which the columns named in `right` are aligned to the right."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     for heading in headings:
         table.add_column(heading, justify="right" if heading in right else "left", no_wrap=no_wrap)
@@ -36,9 +31,16 @@ def plain_table(
 
 @dataclass(frozen=True)
 class FittedTable:
-    """Rows of texts under headings; the columns in `right` are aligned to the right.
+    """A table of texts that adapts to the width of the terminal.
 
-    `names` are columns of names. Columns in `droppable` may be left out; the least important is the last.
+    The table becomes narrower in three steps. First, a column with equal values in all rows is written once above the
+    table. Second, names are written on a separate line above the numbers of each row. Third, unimportant columns are
+    left out and listed below the table. A name is broken only if it is wider than the terminal.
+
+    Attributes:
+        names: Headings of the columns that contain names.
+        right: Headings of the columns that are aligned to the right.
+        droppable: Headings of the columns that may be left out, the most important one first.
     """
 
     headings: Sequence[str]
@@ -50,7 +52,7 @@ class FittedTable:
     caption: str = ""
 
     def add(self, *cells: str | Text) -> None:
-        """Append a row."""
+        """Append a row with one text for each column."""
         self.rows.append(tuple(Text(cell) if isinstance(cell, str) else cell for cell in cells))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -71,7 +73,7 @@ class FittedTable:
             yield Text(self.caption, style="italic", overflow="fold")
 
     def lines_a_row(self, width: int) -> int:
-        """Return the number of lines of the longest row in a terminal of this width, if each name fits into a line."""
+        """Return how many lines the longest row takes in a terminal of this width, if each name fits into one line."""
         shown = self._shown(width)
         if self._width(shown) <= width:
             return 1
@@ -79,7 +81,7 @@ class FittedTable:
         return 1 + max((len(_lines([row[heading] for heading in names], width)) for row in self._cells()), default=1)
 
     def _shown(self, width: int) -> list[str]:
-        """Return the headings of the columns in the table; the other columns are written above it."""
+        """Return the headings of the columns that are printed in the table, not once above the table."""
         if self._width(self.headings) <= width or len(self.rows) < 2:
             return list(self.headings)
         return [heading for heading in self.headings if len(set(map(str, self._column(heading)))) > 1]
@@ -92,8 +94,7 @@ class FittedTable:
         return max(cell_len(heading), *(cell.cell_len for cell in self._column(heading)), 0)
 
     def _width(self, headings: Sequence[str]) -> int:
-        """Return the width of these columns side by side, with the gaps of `box.SIMPLE_HEAD`."""
-        return sum(self._size(heading) + 3 for heading in headings) + 1
+        return sum(self._size(heading) + 3 for heading in headings) + 1  # with the gaps of `box.SIMPLE_HEAD`
 
     def _on_two_lines(self, headings: Sequence[str], width: int) -> Iterator[Text]:
         names = [heading for heading in headings if heading in self.names]
@@ -119,7 +120,7 @@ class FittedTable:
 
 
 def _lines(parts: Sequence[Text], width: int) -> list[Text]:
-    """Join texts into lines that are broken between texts only."""
+    """Join texts into lines of at most `width` characters, which are broken between texts only."""
     lines: list[Text] = []
     for part in parts:
         if lines and lines[-1].cell_len + len(_GAP) + part.cell_len <= width:
@@ -132,7 +133,7 @@ def _lines(parts: Sequence[Text], width: int) -> list[Text]:
 
 
 class PlainTable(NamedTuple):
-    """A table as plain text."""
+    """A table whose cells are plain texts."""
 
     title: str
     headings: Sequence[str]
@@ -148,13 +149,13 @@ class Collector(Console):
         self.found: list[str | PlainTable] = []
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Store the objects instead of printing them."""
+        """Store texts and tables instead of printing them."""
         for each in objects:
             table = isinstance(each, Table | FittedTable)
             self.found.append(_plain_table(each) if table else _plain(each, options.get("markup", True)))
 
     def text(self, form: str) -> str:
-        """Return the tables as `md`, or joined as `json` or `csv`, with a column `table` if there are several."""
+        """Return the stored tables as Markdown (`md`), or joined into one table as `json` or `csv`."""
         tables = [each for each in self.found if isinstance(each, PlainTable)]
         rows = [[dict(zip(each.headings, row, strict=True)) for row in each.rows] for each in tables]
         if form == "md":
@@ -166,7 +167,7 @@ class Collector(Console):
         return rows_text(list(values), form)
 
     def html(self) -> str:
-        """Return everything as HTML."""
+        """Return all stored texts and tables as HTML."""
         parts = []
         for part in self.found:
             if isinstance(part, str):
@@ -187,7 +188,7 @@ def _plain(printed: Any, markup: bool = True) -> str:
 
 
 def _plain_table(table: Table | FittedTable) -> PlainTable:
-    """Return a table as plain text; a blank first cell gets the text of the cell above it."""
+    """Convert a table to plain texts, and give a blank first cell the text of the cell above it."""
     title, caption = _plain(table.title), _plain(table.caption)
     if isinstance(table, FittedTable):
         return PlainTable(title, table.headings, [[str(cell) for cell in row] for row in table.rows], caption)
@@ -199,7 +200,6 @@ def _plain_table(table: Table | FittedTable) -> PlainTable:
 
 
 def _value(cell: str) -> str | int | float:
-    """Return a cell's text as a number if it is one, else as text."""
     for number in (int, float):
         with contextlib.suppress(ValueError):
             value = number(cell.replace("−", "-"))

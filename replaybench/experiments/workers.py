@@ -1,7 +1,8 @@
-"""Worker processes on this machine or on a Dask cluster.
+"""Worker processes that compute the jobs of a sweep, on this machine or on a Dask cluster.
 
-Local workers receive tasks, and send progress and results, through pipes. There are no shared queues or semaphores, so
-killed processes leave nothing behind. A worker ends when its pipe closes. If a worker is lost, its task is repeated.
+Local workers receive jobs, and send progress and results, through pipes. There are no shared queues or semaphores, so
+killed processes leave nothing behind. A worker ends when its pipe closes. If a worker dies, its job is repeated. The
+main process is called the coordinator.
 """
 
 from __future__ import annotations
@@ -36,25 +37,25 @@ _PATIENCE: Final = 10.0
 _STOP: Final = "stop"
 _END: Final = "end"
 _UNGUARDED: Final = 77
-"""Exit status of a worker whose import of the main script would have started another sweep."""
+"""Exit status of a worker that would have started another sweep when it imported the main script."""
 _GUARD: Final = 'if __name__ == "__main__":'
 _THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
 Watch = Callable[[str, Round], None]
-"""Called in the coordinator with a cell's id after each of its rounds."""
+"""A function that the main process calls with the id of a cell after each episode or iteration of the cell."""
 
 Finish = Callable[[str, Any], None]
-"""Called in the coordinator with a task's key and its result."""
+"""A function that the main process calls with the key of a finished job and the job's result."""
 
 
 class Job(NamedTuple):
-    """A function call for a worker process.
+    """A function call that a worker process executes.
 
     Attributes:
-        key: the job's name in reports.
-        function: called with the `arguments` and a `Report`; function, arguments and result must support pickling.
-        stops: whether the function returns soon after the `Report` returns False; other jobs are killed.
+        key: Name of the job, such as the id of a cell.
+        function: Called with `arguments` and a `Report`. Function, arguments and result must support pickling.
+        stops: Whether the function returns soon after the `Report` returns False. If not, its worker is killed instead.
     """
 
     key: str
@@ -64,7 +65,12 @@ class Job(NamedTuple):
 
 
 def run_locally(count: int, tasks: Sequence[Job], watch: Watch, finish: Finish) -> None:
-    """Run tasks in `count` processes of one thread each."""
+    """Execute jobs in `count` processes on this machine, each with one thread.
+
+    Raises:
+        Interrupted: Ctrl-C or SIGTERM was received, and running cells have written their checkpoints.
+        KeyboardInterrupt: A second signal was received, and all workers were killed.
+    """
     with interruptions() as seen, contextlib.closing(_WorkerPool(tasks, watch, finish)) as pool:
         fault = None
         try:
@@ -90,7 +96,7 @@ def run_locally(count: int, tasks: Sequence[Job], watch: Watch, finish: Finish) 
 
 
 def leave_if_imported() -> None:
-    """End this process if it is a worker that is importing the main script, which would start another sweep."""
+    """End a worker process that imports the main script, because the script would start another sweep in the worker."""
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         sys.exit(_UNGUARDED)
 
@@ -111,7 +117,6 @@ class _WorkerPool:
         return [worker for worker in self._workers if worker.task]
 
     def hand_out(self, count: int) -> None:
-        """Give tasks to idle workers, and start workers up to `count`."""
         while self.waiting:
             worker = next((each for each in self._workers if not each.task), None)
             if worker is None:
@@ -123,7 +128,6 @@ class _WorkerPool:
             worker.send(worker.task)
 
     def listen(self) -> None:
-        """Receive all pending messages."""
         by_pipe = {worker.pipe: worker for worker in self._workers}
         for pipe in wait(list(by_pipe), _TICK):
             worker = by_pipe[pipe]  # type: ignore[index]
@@ -175,7 +179,7 @@ class _WorkerPool:
         )
 
     def stop(self) -> bool:
-        """Request checkpoints and kill workers whose tasks write none; return whether any worker is left."""
+        """Let running cells write a checkpoint, kill other workers, and return whether any worker is left."""
         self.waiting.clear()
         for worker in self.busy:
             if worker.task and worker.task.stops:
@@ -186,7 +190,6 @@ class _WorkerPool:
         return bool(self.busy)
 
     def close(self) -> None:
-        """End all workers: kill busy ones, and ask idle ones to exit."""
         for worker in self._workers:
             if worker.task:
                 worker.kill()
@@ -197,7 +200,7 @@ class _WorkerPool:
 
 
 class _Worker:
-    """A process, the pipe to it, its current task, and whether it has sent anything (`ready`)."""
+    """A worker process with a pipe to it, its current job, and whether it has sent its first message (`ready`)."""
 
     def __init__(self) -> None:
         for name in _THREADS:
@@ -216,13 +219,13 @@ class _Worker:
             self.pipe.send(order)
 
     def kill(self) -> str:
-        """End the process; return the name of the signal that killed it, or its exit status."""
+        """End the process, and return the name of the signal that killed it, or its exit status."""
         self.end(0.5)  # a process that is already ending keeps its exit status
         code = self._process.exitcode or 0
         return signal.Signals(-code).name if code < 0 else f"exit status {code}"
 
     def end(self, patience: float) -> None:
-        """Close the pipe, wait `patience` seconds for the process to end, then kill it."""
+        """Close the pipe, wait at most `patience` seconds for the process to end, then kill it."""
         self.pipe.close()
         self._process.join(patience)
         self._process.kill()
@@ -231,7 +234,7 @@ class _Worker:
 
 @contextlib.contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """Block Ctrl-C and SIGTERM in processes that start in this block; a terminal sends them to all its processes."""
+    """Block Ctrl-C and SIGTERM in processes that start in the block, as a terminal sends them to all processes."""
     resource_tracker.ensure_running()  # if the tracker started in the block, it would unblock the signals
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
@@ -268,7 +271,7 @@ def _send(pipe: Connection, message: str, content: Any) -> None:
 
 
 def _receive(pipe: Connection, tasks: queue.SimpleQueue[Job | None], stop: threading.Event) -> None:
-    """Receive orders from the coordinator; end this process when the coordinator has ended."""
+    """Receive jobs and orders from the coordinator, and end this process when the coordinator has ended."""
     while True:
         try:
             order = pipe.recv()
@@ -284,12 +287,12 @@ _CLUSTER_TICK = 0.2
 
 
 def run_on_cluster(address: str, tasks: Sequence[Job], watch: Watch, finish: Finish) -> None:
-    """Run tasks on the workers of the Dask scheduler at an address; they report no progress."""
+    """Execute jobs on the workers of the Dask scheduler at an address, without reports of progress."""
     futures: dict[Future[Any], str] = {}
     with _executor(address) as executor:
         try:
             for task in tasks:
-                futures[executor.submit(task.function, *task.arguments, unwatched)] = task.key
+                futures[executor.submit(task.function, *task.arguments, _unwatched)] = task.key
             pending = set(futures)
             while pending:
                 done, pending = wait_for_futures(pending, timeout=_CLUSTER_TICK, return_when=FIRST_COMPLETED)
@@ -317,13 +320,12 @@ def _result(future: Future[Any]) -> Any:
         raise UserError(f"on a worker of the cluster: {error}") from error
 
 
-def unwatched(_: Round) -> bool:
-    """Ignore a round and let the cell continue."""
+def _unwatched(_: Round) -> bool:
     return True
 
 
 def check_cluster(address: str) -> None:
-    """Raise `UserError` unless a scheduler answers at an address."""
+    """Check that a Dask scheduler answers at an address, or raise `UserError`."""
     with _client(address):
         pass
 

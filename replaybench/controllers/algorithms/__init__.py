@@ -1,1 +1,1 @@
-"""One module per algorithm: settings, policy and compiled update."""
+"""The algorithms, each in a module with its settings, policy and compiled update."""

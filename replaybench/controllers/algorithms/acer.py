@@ -1,7 +1,8 @@
 """ACER for continuous actions (Wang et al. 2017).
 
-The stochastic policy is N(φ(x), σ²) with fixed σ. A stochastic dueling network gives V and Q̃. Replayed segments give
-Retrace targets. The policy gradient is truncated, corrected and projected into a trust region around an average policy.
+The stochastic policy is N(φ(x), σ²) with fixed σ. A stochastic dueling network computes V and Q̃. Targets are Retrace
+returns of replayed segments. The policy gradient is truncated, corrected and projected into a trust region around an
+average policy.
 """
 
 import math
@@ -40,22 +41,23 @@ from replaybench.runtime.streams import next_normal
 
 @dataclass(frozen=True, kw_only=True)
 class ACERConfig(Settings):
-    """Settings of ACER; the paper's values unless noted.
+    """Settings of ACER, with the values of Wang et al. (2017) unless noted.
 
     The paper draws learning rates from [1e-4, 10^-3.3] and δ from [0.1, 2], and replays each experience about 4 times.
-    Many workers update with one segment each; policy and value share most layers. Here δ, which bounds kᵀg and has the
-    unit of the advantage, is 10; the networks are separate; and log ρ is clipped (`log_ratio_bound`).
+    Many workers update with one segment each, and policy and value share most layers. Here, the networks are separate,
+    and log ρ is clipped (`log_ratio_bound`). δ, the bound on kᵀg (eq. 12), has the unit of the advantage and is 10 by
+    default.
 
-    `truncate_at` is c (eq. 15, where ρ̄ is min(c, ρ) as in Algorithm 3). `samples` is n of the dueling network (eq. 13;
-    Q̃(a) and Q̃(a′) use the same u_1…u_n). `average` is α of the average policy θ_a ← α θ_a + (1 − α) θ.
-    `policy_return` is the return in the policy gradient; the traces of "opc" are 1 (eq. 21). `on_policy` adds an update
-    on the B newest stored segments before replay.
+    `truncate_at` is c (eq. 15, where ρ̄ is min(c, ρ) as in Algorithm 3). `samples` is n, the number of sampled actions
+    of the dueling network (eq. 13). Q̃(a) and Q̃(a′) use the same sampled actions. `average` is α of the average
+    policy, whose parameters are θ_a ← α θ_a + (1 − α) θ. `policy_return` is the return in the policy gradient. The
+    traces of "opc" are 1 (eq. 21). `on_policy` adds an update on the newest stored segments before replay.
 
-    Variants of appendix E: `retrace = false` uses importance sampling for both targets (E.4). `dueling = false` has a
-    critic Q(x, a) in addition to V, and V moves by ρ (Q_ret − V); Q must not learn more slowly than V.
-    `truncation = false` sets c = ∞. `trajectory_weights` is TIS, or Trust-TIS with `trust_region` (E.2): returns to the
-    end of the segment, weighted by min(c, Π ρ) over its rest. Without replays, and with `on_policy`, these are A3C and
-    Trust-A3C, synchronous over the batch.
+    Several settings select variants of appendix E. `retrace = false` uses importance sampling for both targets (E.4).
+    `dueling = false` has a critic Q(x, a) in addition to V. V then moves by ρ (Q_ret − V), and Q must not learn more
+    slowly than V. `truncation = false` sets c to ∞. `trajectory_weights` is TIS, or Trust-TIS with `trust_region`
+    (E.2). It uses returns to the end of the segment, weighted by min(c, Π ρ) over its rest. Without replays and with
+    `on_policy`, these are A3C and Trust-A3C, synchronous over the batch.
     """
 
     policy_hidden: Widths = (64, 64)
@@ -90,10 +92,10 @@ class ACERConfig(Settings):
 
 
 class ACERNumbers(NamedTuple):
-    """The settings as numbers, for the kernel.
+    """The settings of ACER as numbers, for compiled updates.
 
-    The traces of returns are min(cap, ρ^power), for critic and policy. `control` is 0 if returns do not use Q and V,
-    else 1. `bound` and `correct_from` are c of the truncation and of its correction.
+    The traces of returns are min(cap, ρ^power), with separate values for critic and policy. `control` is 0 if returns
+    do not use Q and V, else 1. `bound` and `correct_from` are the constant c of the truncation and of its correction.
     """
 
     discount: float
@@ -115,7 +117,7 @@ class ACERNumbers(NamedTuple):
 
 
 def numbers_of(config: ACERConfig, task: Task) -> ACERNumbers:
-    """Return the numbers of a configuration for a task."""
+    """Return the settings of ACER as numbers for a task."""
     power, cap, policy = 1.0 / task.action_size, 1.0, config.policy_return == "opc"
     if config.trajectory_weights:
         power = 0.0
@@ -143,7 +145,10 @@ def numbers_of(config: ACERConfig, task: Task) -> ACERNumbers:
 
 
 class ACER(Learner):
-    """M independent learners with policy, average policy, V and A (or Q) networks."""
+    """Actor-critic with experience replay for continuous actions, with M independent members.
+
+    Each member has a policy, an average policy, and networks for V and for A (or Q).
+    """
 
     supports_chunks = True
     metric_names = ("kl", "ratio_truncated")
@@ -168,7 +173,6 @@ class ACER(Learner):
         self._other_tape = self.advantage.tape(batch)
 
     def perturb(self, observation: AnyFloats) -> Explored:
-        """Return an unbounded sample of the policy `[M, A]`, with the noise of the current step."""
         mean = self.act(observation).astype(np.float32)
         action = (mean + self.config.sigma * self.exploration.drawn).astype(np.float32)
         return Explored(action, np.abs(action - mean).sum(axis=1), {"behaviour_mean": mean})
@@ -185,11 +189,10 @@ class ACER(Learner):
         return PolicyHead(self.policy_network, 0, self.task.action_size)
 
     def value(self, observation: AnyFloats) -> AnyFloats:
-        """Return V `[M, N]`."""
         return self.normaliser.rewards.restored(self.value_network(self.normalised(observation))[:, :, 0])
 
     def metrics(self, stored: Mapping[str, AnyFloats]) -> dict[str, NDArray[Any]]:
-        """Return mean D_KL(μ‖π) over stored steps, μ the behaviour, and the share of them with ρ > c, `[M]` each."""
+        """Return the mean D_KL(μ‖π) from the behaviour μ over stored steps, and the fraction of steps with ρ > c."""
         observation, action, behaviour = steps_of(self, stored, "observation", "action", "behaviour_mean")
         mean = self.policy(observation)
         double = 2.0 * self.config.sigma**2
@@ -199,7 +202,7 @@ class ACER(Learner):
         return mean_over((action != behaviour).any(axis=2), measured)  # a sampled action differs from its mean
 
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
-        """Update all networks; annotate `td_error` `[M·U, B]`, mean |Q_ret − Q̃| of each segment."""
+        """Update all networks, and return the mean |Q_ret − Q̃| of each segment as its TD error."""
         first, dtype, delta = self.begin_updates(batch), self.setting.dtype, self.annotations(batch)
         data, behaviour = as_segments(batch, self.normaliser, dtype), rows(batch, "behaviour_mean", dtype)
         nets, stream = (self._policy, self._value, self._advantage, self._other_tape), self.draws.state
@@ -212,7 +215,7 @@ class ACER(Learner):
 
 @kernel
 def log_ratio(action: AnyFloats, mean: AnyFloats, behaviour: AnyFloats, sigma: float, bound: float) -> float:
-    """Return log ρ = log N(a; φ, σ²) − log N(a; μ, σ²) within ±bound, for one step's vectors `[A]`."""
+    """Return log ρ = log N(a; φ, σ²) − log N(a; μ, σ²) within ±bound, for policy mean φ and behaviour mean μ."""
     total = 0.0
     for j in range(action.size):
         total += (action[j] - behaviour[j]) ** 2 - (action[j] - mean[j]) ** 2
@@ -221,10 +224,10 @@ def log_ratio(action: AnyFloats, mean: AnyFloats, behaviour: AnyFloats, sigma: f
 
 @kernel
 def value_coefficient(ret: float, q: float, v: float, rho: float, dueling: bool) -> float:
-    """Return the factor of ∇V in the critic's ascent.
+    """Return the factor of ∇V in the critic's ascent (Wang et al. 2017).
 
-    With the dueling network it is (1 + min(1, ρ)) (Q_ret − Q̃): 1 from ∇Q̃, the rest from the target of eq. 14. With a
-    separate critic Q it is ρ (Q_ret − V) (appendix E.4).
+    With the dueling network, it is (1 + min(1, ρ)) (Q_ret − Q̃). The 1 comes from ∇Q̃, and the rest from the target of
+    eq. 14. With a separate critic Q, it is ρ (Q_ret − V) (appendix E.4).
     """
     if dueling:
         return (1.0 + (1.0 if rho > 1.0 else rho)) * (ret - q)
@@ -237,9 +240,10 @@ def sample_actions(
     data: Segments, row: int, mean: AnyFloats, stream: NDArray[np.uint64], numbers: ACERNumbers, tried: AnyFloats,
     other: AnyFloats,
 ) -> None:  # fmt: skip
-    """Write a, u_1…u_n below each other into tried `[(1 + n) B·K, A]`, and a′ into other `[B·K, A]`.
+    """Write the stored actions a, then the sampled actions u_1…u_n, to `tried`, and sampled actions a′ to `other`.
 
-    Padding rows are zero and use no random numbers, so that values of a failed member cannot reach the next one.
+    The names are those of Wang et al. (2017, section 5). Padding rows are zero and use no random numbers, so that
+    values of a failed member cannot reach the next one.
     """
     length = data.length[row]
     count, actions = other.shape
@@ -259,7 +263,7 @@ def sample_actions(
 
 @kernel
 def action_value(a: AnyFloats, v: AnyFloats, r: int, count: int, numbers: ACERNumbers, own: float) -> float:
-    """Return Q̃ of row r (eq. 13), given `own`, A of the action; without the dueling network, `own` is Q."""
+    """Return Q̃ of row r from `own`, which is A of the action, or Q without dueling (Wang et al. 2017, eq. 13)."""
     if not numbers.dueling:
         return own
     mean = 0.0
@@ -275,7 +279,7 @@ def update_members(
     data: Segments, behaviour: AnyFloats, stream: NDArray[np.uint64], numbers: ACERNumbers, first: int,
     td_error: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update every member, counting updates from `first`; the symbols are those of Algorithm 3."""
+    """Update every member by Algorithm 3 of Wang et al. (2017), with its symbols, from update number `first` on."""
     count, actions = data.action.shape[1:]
     segments, blocks = data.length.shape[1], 1 + numbers.samples
     observations, kind = data.observation.shape[2], policy.network.parameters.dtype
@@ -316,7 +320,7 @@ def gradients(
     a: AnyFloats, other: AnyFloats,
     a_other: AnyFloats, numbers: ACERNumbers, d_phi: AnyFloats, d_v: AnyFloats, d_a: AnyFloats, td_error: AnyFloats,
 ) -> None:  # fmt: skip
-    """Write the gradients of one row's losses, averaged over the batch's steps, with respect to φ, V and A."""
+    """Write the gradients of the losses in one row of a batch with respect to the policy's mean φ, V and A."""
     length, action = data.length[row], data.action[row]
     count, actions = action.shape
     steps, total = count // length.size, max(1, length.sum())

@@ -1,7 +1,7 @@
 """ACER for discrete actions (Wang et al. 2017).
 
 The policy is a softmax over a table of actions. The critic gives Q of each action, and V = Σ_a π(a) Q(a). After each
-episode comes one update on it (Algorithm 1); then segments are replayed.
+episode, one update uses this episode (Algorithm 1). Then follow updates on replayed segments.
 """
 
 from collections.abc import Mapping
@@ -42,18 +42,20 @@ _LEAST = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class ACERDiscreteConfig(Settings):
-    """Settings of discrete ACER; the paper's values unless noted.
+    """Settings of discrete ACER, with the values of Wang et al. (2017) unless noted.
 
-    The paper learns Atari games with one network of two heads; here policy and critic are separate networks. It draws
-    the number of replays after each update on policy from Poisson(4); here it is the mean of all members, 64 by
-    default. Its entropy weight is 1e-3; with 0.02 or less the policy on the pendulum soon outputs 0 for ever. Here
-    log ρ is clipped (`log_ratio_bound`), and the projected gradient includes that of the entropy.
+    The paper learns Atari games with one network of two heads. Here, policy and critic are separate networks. The paper
+    draws the number of replays after each on-policy update from Poisson(4). Here, `replays_per_experience` is the mean
+    number, 64 by default. The paper's entropy weight is 1e-3. With 0.02 or less, the policy on the pendulum soon
+    outputs 0 permanently. Here, log ρ is clipped (`log_ratio_bound`), and the projected gradient includes that of the
+    entropy.
 
-    `truncate_at` is c of eq. 9; its correction uses Q(x, a) of each summed a (Algorithm 2 prints Q(x, a_i)). `average`
-    is α of the average policy θ_a ← α θ_a + (1 − α) θ. `levels` are evenly spaced in [−1, 1]; None means the plant's
-    own choices if it has some, else 15. `on_policy` adds an update on the B newest stored segments before replay; with
-    0 replays this is A3C, or Trust-A3C with `trust_region`, whose baseline comes from Q. Variants of appendix E.4:
-    `retrace = false` uses importance sampling, `truncation = false` sets c = ∞.
+    `truncate_at` is c of eq. 9. Its correction uses Q(x, a) of each summed a (Algorithm 2 prints Q(x, a_i)). `average`
+    is α of the average policy, whose parameters are θ_a ← α θ_a + (1 − α) θ. `levels` are evenly spaced in [−1, 1].
+    None means the plant's own choices, or 15 levels if its actions are continuous. `on_policy` adds an update on the
+    newest stored segments before replay. With 0 replays, this is A3C, or Trust-A3C with `trust_region`, whose baseline
+    comes from Q. Two settings select variants of appendix E.4: `retrace = false` uses importance sampling,
+    `truncation = false` sets c to ∞.
     """
 
     levels: int | None = None
@@ -84,7 +86,11 @@ class ACERDiscreteConfig(Settings):
 
 
 class ACERDiscreteNumbers(NamedTuple):
-    """The settings as numbers, for the kernel: traces are min(cap, ρ); `control` is 0 if returns do not use Q."""
+    """The settings of discrete ACER as numbers, for compiled updates.
+
+    The traces of returns are min(cap, ρ). `control` is 0 if returns do not use Q and V, else 1. `bound` is the constant
+    c.
+    """
 
     discount: float
     entropy: float
@@ -97,7 +103,7 @@ class ACERDiscreteNumbers(NamedTuple):
 
 
 def numbers_of(config: ACERDiscreteConfig, discount: float) -> ACERDiscreteNumbers:
-    """Return the numbers of a configuration."""
+    """Return the settings of discrete ACER as numbers."""
     return ACERDiscreteNumbers(
         discount=discount,
         entropy=config.entropy,
@@ -111,13 +117,15 @@ def numbers_of(config: ACERDiscreteConfig, discount: float) -> ACERDiscreteNumbe
 
 
 class ACERDiscrete(Learner):
-    """M independent learners with policy, average policy and critic networks.
+    """Actor-critic with experience replay for discrete actions, with M independent members.
+
+    Each member has a policy, an average policy and a critic.
 
     Raises:
-        UserError: more than 1000 actions, or levels that differ from the plant's choices.
+        UserError: There are more than 1000 actions, or levels contradict the plant's choices.
 
     Attributes:
-        table: float32 `[n, A]`, the actions.
+        table: The n discrete actions; float32, shape `[n, A]`.
     """
 
     supports_chunks = True
@@ -144,7 +152,6 @@ class ACERDiscrete(Learner):
         ActionLevels(config.levels, actions.size, actions.choices)
 
     def perturb(self, observation: AnyFloats) -> Explored:
-        """Return a sample of the policy `[M, A]`, by the draw of this step, and the probabilities to store."""
         probability = self.probability(observation[:, None])[:, 0]
         choice = _chosen(probability, self.exploration.drawn[:, 0])
         action = self._actions(choice, probability)
@@ -153,7 +160,7 @@ class ACERDiscrete(Learner):
         return Explored(action, deviation, extras)
 
     def probability(self, observation: AnyFloats) -> AnyFloats:
-        """Return π(·|s) `[M, N, n]` for observations `[M, N, S]`."""
+        """Return the probabilities `[M, N, n]` of the n actions at N observations `[M, N, S]` of each member."""
         logits = self._logits(observation)
         return _softmax(logits)[0].astype(logits.dtype)
 
@@ -170,19 +177,18 @@ class ACERDiscrete(Learner):
         return self._actions(_chosen(probability, drawn), probability)
 
     def _actions(self, choice: Integers, numbers: AnyFloats) -> AnyFloats:
-        """Return the actions `[…, A]` of choices `[…]`, NaN where one of the `numbers` `[…, n]` is."""
+        """Return the actions of the given choices, or NaN where any of the `numbers` `[…, n]` is NaN."""
         return np.where(np.isnan(numbers).any(axis=-1, keepdims=True), np.float32(np.nan), self.table[choice])
 
     def policy_head(self) -> PolicyHead:
         return PolicyHead(self.policy_network, 0, len(self.table), table=self.table)
 
     def value(self, observation: AnyFloats) -> AnyFloats:
-        """Return V = Σ_a π(a) Q(a) `[M, N]`."""
         q = self.critic(self.normalised(observation))
         return self.normaliser.rewards.restored((self.probability(observation) * q).sum(axis=2))
 
     def metrics(self, stored: Mapping[str, AnyFloats]) -> dict[str, NDArray[Any]]:
-        """Return over stored steps mean D_KL(behaviour ‖ policy), share with ρ > c, mean entropy (nats), `[M]` each."""
+        """Return mean divergence from the behaviour, fraction with ρ > c, and mean entropy in nats, of stored steps."""
         observation, behaviour, choice = steps_of(self, stored, "observation", "behaviour", "choice")
         pi, log_pi = _softmax(self._logits(observation))
         chosen = choice.astype(np.int64)
@@ -194,7 +200,7 @@ class ACERDiscrete(Learner):
         return mean_over(behaviour.sum(axis=2) > 0.5, measured)  # probabilities of own steps add up to 1
 
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
-        """Update both networks; annotate `td_error` `[M·U, B]`, mean |Q_ret − Q| of each segment."""
+        """Update both networks, and return the mean |Q_ret − Q| of each segment as its TD error."""
         first, dtype, delta = self.begin_updates(batch), self.setting.dtype, self.annotations(batch)
         choice, behaviour = rows(batch, "choice", dtype)[:, :, 0].astype(np.int64), rows(batch, "behaviour", dtype)
         data = as_segments(batch, self.normaliser, dtype)
@@ -203,7 +209,7 @@ class ACERDiscrete(Learner):
 
 
 def _softmax(logits: AnyFloats) -> tuple[Floats, Floats]:
-    """Return probabilities and their logarithms in the shape of `logits` `[…, n]`, as the update computes them."""
+    """Return probabilities and their logarithms in the shape of `logits`, as the update computes them."""
     pi, log_pi = np.empty(logits.shape), np.empty(logits.shape)
     each = (-1, logits.shape[-1])
     probabilities(logits.reshape(each), pi.reshape(each), log_pi.reshape(each))
@@ -211,7 +217,7 @@ def _softmax(logits: AnyFloats) -> tuple[Floats, Floats]:
 
 
 def _chosen(probability: AnyFloats, uniform: Floats) -> Integers:
-    """Return the index of the choice (last axis) that each number in [0, 1) selects; NaN selects the first."""
+    """Return the index of the action that each uniform number in [0, 1) selects, or the first for NaN."""
     below = np.cumsum(probability, axis=-1, dtype=np.float64)
     choice: Integers = (below[..., :-1] <= uniform[..., None] * below[..., -1:]).sum(axis=-1)
     return choice
@@ -219,7 +225,7 @@ def _chosen(probability: AnyFloats, uniform: Floats) -> Integers:
 
 @kernel
 def probabilities(logits: AnyFloats, pi: Floats, log_pi: Floats) -> None:
-    """Write the softmax of each row of `logits` `[R, n]`, and its logarithm."""
+    """Write the softmax of each row of `logits` to `pi`, and its logarithm to `log_pi`."""
     for r in range(logits.shape[0]):
         most, total = logits[r, 0], 0.0
         for i in range(logits.shape[1]):
@@ -235,7 +241,7 @@ def probabilities(logits: AnyFloats, pi: Floats, log_pi: Floats) -> None:
 
 @kernel
 def at_least(probability: float) -> float:
-    """Return the probability, or `_LEAST` if it is smaller; NaN stays."""
+    """Return the larger of a probability and `_LEAST`, or NaN for NaN."""
     return _LEAST if probability < _LEAST else probability
 
 
@@ -244,10 +250,10 @@ def policy_gradient(
     pi: Floats, log_pi: Floats, mu: AnyFloats, q: AnyFloats, choice: int, likely: float, bound: float, entropy: float,
     g: Floats,
 ) -> None:  # fmt: skip
-    """Write g `[n]`, the gradient with respect to the probabilities of one state (eq. 9).
+    """Write the policy gradient with respect to the n probabilities of one state to g `[n]` (Wang et al. 2017, eq. 9).
 
-    `likely` is min(c, ρ) (Q_ret − V) of the stored action. The correction Σ_a [1 − c/ρ(a)]₊ π(a) ∇log π(a) (Q(a) − V)
-    and the entropy's gradient, −(log π + 1), are added.
+    `likely` is min(c, ρ) (Q_ret − V) of the stored action, with index `choice`. Further terms are the bias correction
+    Σ_a [1 − c/ρ(a)]₊ π(a) ∇log π(a) (Q(a) − V) and the gradient of the entropy, −(log π + 1), times its weight.
     """
     v = 0.0
     for i in range(pi.size):
@@ -260,7 +266,7 @@ def policy_gradient(
 
 @kernel
 def to_logits(pi: Floats, z: Floats, scale: float, d_logits: AnyFloats) -> None:
-    """Write scale · ∂π/∂logits · z, `[n]`: π_j (z_j − Σ_i π_i z_i)."""
+    """Convert the gradient z with respect to probabilities into that with respect to logits, times `scale`."""
     mean = 0.0
     for i in range(pi.size):
         mean += pi[i] * z[i]
@@ -273,7 +279,7 @@ def update_members(
     policy: TrainState, critic: TrainState, data: Segments, choice: Integers, behaviour: AnyFloats,
     numbers: ACERDiscreteNumbers, first: int, td_error: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update every member, counting updates from `first`; the symbols are those of Algorithm 2."""
+    """Update every member by Algorithm 2 of Wang et al. (2017), with its symbols, from update number `first` on."""
     count, n = data.observation.shape[1], behaviour.shape[2]
     kind = policy.network.parameters.dtype
     logits, d_logits = np.zeros((count, n), kind), np.zeros((count, n), kind)
@@ -303,7 +309,7 @@ def gradients(
     pi_average: Floats, q: AnyFloats, numbers: ACERDiscreteNumbers, d_logits: AnyFloats, d_q: AnyFloats,
     td_error: AnyFloats,
 ) -> None:  # fmt: skip
-    """Write the gradients of one row's losses, averaged over the batch's steps, with respect to logits and Q."""
+    """Write the gradients of the losses in one row of a batch with respect to logits and Q."""
     length = data.length[row]
     count, n = behaviour.shape
     steps, total = count // length.size, max(1, length.sum())

@@ -1,4 +1,4 @@
-"""Deep deterministic policy gradient for a population, as in de Bruin et al. (2018), section 3.2 and B.1."""
+"""Deep deterministic policy gradient, as in de Bruin et al. (2018, section 3.2 and appendix B.1)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,14 +30,18 @@ from replaybench.runtime.kernel import kernel
 
 @dataclass(frozen=True, kw_only=True)
 class DDPGConfig(Settings):
-    """Settings with the paper's values; the paper does not state `tau` and prints `l2` = 5e-3.
+    """Settings of DDPG, with the values of de Bruin et al. (2018) where the paper states them.
 
-    With the printed `l2`, coupled into Adam, learning degrades after a few hundred episodes; the default is 0.
-    `l2_form`: it acts on all parameters of the critic, through Adam's gradient (`coupled`) or directly (`decoupled`),
-    or through the gradient on weights but not on biases (`weights`), as in the authors' fork of OpenAI Baselines for
-    the paper's Roboschool results. With a `memory`, the action joins the critic right after the LSTM, whatever
-    `action_layer` is. `layer_norm` normalises every hidden layer before its activation. `output_bound` bounds the last
-    layers' initial weights and biases. The paper's Roboschool networks have both, with a bound of 3e-3 (section 8.5).
+    The paper does not state `tau`. It prints `l2` = 5e-3, but with this weight decay in Adam's gradient, learning
+    degrades after a few hundred episodes. The default is therefore 0. `l2_form` selects how the critic's weight decay
+    acts. `coupled` acts on all parameters through Adam's gradient, and `decoupled` on all parameters directly.
+    `weights` acts through the gradient of weights but not of biases, as in the authors' fork of OpenAI Baselines for
+    the paper's Roboschool results.
+
+    The action joins the critic after hidden layer number `action_layer`, where 0 means next to the observation. With a
+    `memory`, it joins right after the LSTM instead. `layer_norm` normalises every hidden layer before its activation.
+    `output_bound` bounds the initial weights and biases of the last layers. The paper's Roboschool networks have both,
+    with a bound of 3e-3 (section 8.5).
     """
 
     actor_hidden: Widths = (50, 50)
@@ -72,10 +76,10 @@ class DDPGConfig(Settings):
 
 
 class DDPG(Learner):
-    """M independent actor-critic pairs with target networks.
+    """Deep deterministic policy gradient, with M independent actors and critics and their target networks.
 
-    ReF-ER needs Gaussian exploration. With Rule 1, far-policy samples add nothing to the critic's gradient, and to the
-    actor's gradient only the penalty of Rule 2 (Novati & Koumoutsakos 2019, section 4 and eq. 10).
+    ReF-ER requires Gaussian exploration. With Rule 1, far-policy samples do not contribute to the critic's gradient. To
+    the actor's gradient, they contribute only the penalty of Rule 2 (Novati & Koumoutsakos 2019, section 4 and eq. 10).
     """
 
     supports_chunks = True
@@ -101,17 +105,10 @@ class DDPG(Learner):
         return PolicyHead(self.actor, 0, self.task.action_size)
 
     def value(self, observation: AnyFloats) -> AnyFloats:
-        """Return Q(s, π(s)) `[M, N]`."""
         normalised = self.normalised(observation)
         return self.normaliser.rewards.restored(self.critic(normalised, self.actor(normalised))[:, :, 0])
 
     def update(self, batch: Batch) -> Mapping[str, AnyFloats]:
-        """Update critic and actor.
-
-        Returns:
-            `td_error`, the δ before each update (eq. 4), and with a behaviour density the importance weight `rho`;
-            `[M·U, B]` each.
-        """
         first, delta, rho = self.begin_updates(batch), self.annotations(batch), self.annotations(batch)
         x, rules = self.experiences(batch, first), self.refer.rules(first)
         _update(self._actor, self._critic, x, rules, self.density.log_sigma, self.config.tau, first, delta, rho)
@@ -123,9 +120,9 @@ def _update(
     actor: TrainState, critic: TrainState, x: Experiences, rules: Rules, log_sigma: AnyFloats, tau: float,
     first: int, delta: AnyFloats, rho: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update every member's critic (eq. 4 and 5) and actor (eq. 6), counting updates from `first`.
+    """Update the critic and actor of every member (de Bruin et al. 2018, eq. 4 to 6), from update `first` on.
 
-    The suffix `_tm1` stands for step t − 1, the sample; `_t` for step t, its successor.
+    The suffix `_tm1` means step t − 1, which is that of the sample, and `_t` means the next step.
     """
     batch, actions = x.action.shape[1], x.action.shape[2]
     dtype, kind = actor.network.parameters.dtype, actor.network.parameters.dtype.type

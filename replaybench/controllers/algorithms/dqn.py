@@ -1,4 +1,4 @@
-"""Deep Q-network over evenly spaced actions, for a population (Mnih et al. 2015; de Bruin et al. 2018, section 6.3)."""
+"""Deep Q-network over evenly spaced actions (Mnih et al. 2015; de Bruin et al. 2018, section 6.3)."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,12 +21,13 @@ from replaybench.runtime.kernel import kernel
 
 @dataclass(frozen=True, kw_only=True)
 class DQNConfig(Settings):
-    """Settings; 15 levels, both ε, `decay_episodes` and `copy_every` (updates) are those of the 2018 paper.
+    """Settings of DQN, of which levels, exploration and `copy_every` are those of de Bruin et al. (2018).
 
-    That paper does not state the others. Every action dimension has `levels` evenly spaced values in [−1, 1], and all
-    their combinations are the choices; None means the plant's own choices if it has some, else 15. The loss is ½ δ²,
-    linear beyond |δ| = `huber`; None keeps it quadratic. With `double` the network chooses the successor's action and
-    the target network values it (van Hasselt et al. 2016).
+    That paper does not state the other values. Every action dimension has `levels` evenly spaced values in [−1, 1], and
+    an action is any combination of them. None means the plant's own choices, or 15 levels if its actions are
+    continuous. The loss is ½ δ², and linear beyond |δ| = `huber`. None keeps it quadratic. The target network is a copy
+    that is renewed every `copy_every` updates. With `double`, the network chooses the successor's action, and the
+    target network computes its value (van Hasselt et al. 2016).
     """
 
     hidden: Widths = (64, 64)
@@ -46,16 +47,16 @@ class DQNConfig(Settings):
 
 
 class DQN(Learner):
-    """M independent Q-networks with an output for each choice.
+    """Deep Q-network, with M independent networks that have an output for each discrete action.
 
-    A stored action counts as the nearest choice. Synthetic experiences and those of other learners can therefore be
-    replayed.
+    A stored action counts as the nearest discrete action. Therefore, synthetic experiences and those of other learners
+    can be replayed.
 
     Raises:
-        UserError: fewer than 2 levels, more than 1000 choices, or levels that differ from the plant's choices.
+        UserError: There are fewer than 2 levels or more than 1000 actions, or levels contradict the plant's choices.
 
     Attributes:
-        choices: `[K, A]`, the last dimension changing fastest.
+        choices: The K discrete actions, shape `[K, A]`. The last dimension changes fastest.
     """
 
     supports_chunks = True
@@ -77,12 +78,10 @@ class DQN(Learner):
         ActionLevels(config.levels, actions.size, actions.choices)
 
     def start_episode(self, episode: int, members: Bools) -> None:
-        """Set the probability of a random choice in this episode (from 0) of the chosen `members` `[M]`."""
         config = self.config
         self.random[members] = decayed(config.first_random, config.last_random, config.decay_episodes, episode)
 
     def perturb(self, observation: AnyFloats) -> Explored:
-        """Return the greedy action or, with the episode's probability, a random choice."""
         at_random, which = self.exploration.drawn.T
         tried = np.where(at_random < self.random, (which * len(self.choices)).astype(np.int64), -1)
         greedy = self.act(observation).astype(np.float32)
@@ -98,11 +97,9 @@ class DQN(Learner):
         return PolicyHead(self.critic, 0, len(self.choices), table=self.choices)
 
     def value(self, observation: AnyFloats) -> AnyFloats:
-        """Return max_a Q(s, a) `[M, N]`."""
         return self.normaliser.rewards.restored(self.critic(self.normalised(observation)).max(axis=2))
 
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
-        """Update the network, and the target network every `copy_every` updates; annotate `td_error` `[M·U, B]`."""
         config, first, delta = self.config, self.begin_updates(batch), self.annotations(batch)
         settings = (np.inf if config.huber is None else config.huber, config.double, config.copy_every)
         _update(self._state, self.experiences(batch, first), self._counts, *settings, first, delta)
@@ -114,7 +111,7 @@ class DQN(Learner):
 
 @kernel
 def choice_of(action: AnyFloats, counts: Integers) -> int:
-    """Return the index of the choice nearest to an action `[A]`, given the levels of each dimension `[A]`."""
+    """Return the index of the discrete action nearest to an action `[A]`, given the levels of each dimension `[A]`."""
     index = 0
     for a in range(action.size):
         index = index * counts[a] + nearest_level(action[a], counts[a])
@@ -127,9 +124,10 @@ def _update(
     copy_every: int, first: int,
     delta: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update every member, counting updates from `first`.
+    """Update every member from update number `first` on.
 
-    δ = r + γ (1 − terminated) Q⁻(s′, a*) − Q(s, a), where a* maximises Q⁻(s′, ·) or, with `double`, Q(s′, ·).
+    The TD error is δ = r + γ (1 − terminated) Q⁻(s′, a*) − Q(s, a), where Q⁻ is the target network. The action a*
+    maximises Q⁻(s′, ·) or, with `double`, Q(s′, ·).
     """
     net, target, tape, batch = critic.network, critic.target, critic.tape, x.action.shape[1]
     dtype, kind = net.parameters.dtype, net.parameters.dtype.type

@@ -1,4 +1,4 @@
-"""Q-learning with normalised advantage functions for a population (Gu et al. 2016; Novati & Koumoutsakos 2019, 2)."""
+"""Q-learning with normalised advantage functions (Gu et al. 2016; Novati & Koumoutsakos 2019, section 2)."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -29,12 +29,12 @@ from replaybench.runtime.kernel import kernel
 
 @dataclass(frozen=True, kw_only=True)
 class NAFConfig(Settings):
-    """Settings with which NAF learns on the pendulum.
+    """Settings of NAF, with which it learns the pendulum.
 
-    The paper has 2 × 128 units, batches of 256, one update per step and a rate of 1e-4, for a thousand times as many
-    steps. It prints the quadratic form without the ½ of the authors' public code and of Gu et al. (2016) (`half`). L's
-    diagonal is made positive by exp (Gu et al.) or softplus. If tanh does not bound the mean (`bounded`), the policy
-    is clipped to ±1.
+    Novati & Koumoutsakos (2019) use 2 × 128 units, batches of 256, one update per step and a learning rate of 1e-4.
+    They train for a thousand times as many steps. They print the quadratic form without the factor ½ of their code and
+    of Gu et al. (2016). `half` includes this factor. The function `diagonal` makes the diagonal of L positive, by exp
+    (Gu et al. 2016) or softplus. With `bounded`, tanh bounds the best action. Otherwise, the policy is clipped to ±1.
     """
 
     hidden: Widths = (64, 64)
@@ -53,9 +53,10 @@ class NAFConfig(Settings):
 
 
 class NAF(Learner):
-    """M independent networks for V, the best action m, and L of the advantage, with target networks.
+    """Normalised advantage functions, with M independent networks and their target networks.
 
-    ReF-ER needs Gaussian exploration.
+    The outputs are the value V, the best action m and the triangular matrix L of the advantage −c ‖Lᵀ(a − m)‖². ReF-ER
+    requires Gaussian exploration.
     """
 
     supports_chunks = True
@@ -80,11 +81,9 @@ class NAF(Learner):
         return PolicyHead(self.network, 1, self.task.action_size, "tanh" if self.config.bounded else "clip")
 
     def value(self, observation: AnyFloats) -> AnyFloats:
-        """Return V(s) `[M, N]`."""
         return self.normaliser.rewards.restored(self.network(self.normalised(observation))[:, :, 0])
 
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
-        """Annotate `td_error` `[M·U, B]` (r + γ V⁻(s′) − Q(s, a) before each update), and `rho` if known."""
         first, delta, rho = self.begin_updates(batch), self.annotations(batch), self.annotations(batch)
         x, rules = self.experiences(batch, first), self.refer.rules(first)
         _update(self._state, self.form, x, rules, self.density.log_sigma, self.config.tau, first, delta, rho)
@@ -92,7 +91,11 @@ class NAF(Learner):
 
 
 class AdvantageForm(NamedTuple):
-    """How outputs are read: the factor c, whether m = tanh(output), whether L's diagonal is softplus or exp."""
+    """The rules by which the outputs of a NAF network are read.
+
+    `c` is the factor of the quadratic advantage. With `bounded`, the best action is tanh of its output. The diagonal of
+    L is softplus of its output with `softplus`, otherwise exp.
+    """
 
     c: float
     bounded: bool
@@ -100,13 +103,13 @@ class AdvantageForm(NamedTuple):
 
 
 def output_size(actions: int) -> int:
-    """Return how many outputs a network needs: V, m and the entries of L."""
+    """Return the number of a network's outputs, which are V, the best action m and the entries of L."""
     return 1 + actions + actions * (actions + 1) // 2
 
 
 @kernel
 def means(outputs: AnyFloats, form: AdvantageForm, mean: AnyFloats) -> None:
-    """Write the best actions m `[B, A]`, given outputs `[B, 1 + A + A(A + 1)/2]`."""
+    """Write the best actions m `[B, A]` of B samples, given the `outputs` of the network."""
     for b in range(mean.shape[0]):
         for i in range(mean.shape[1]):
             mean[b, i] = np.tanh(outputs[b, 1 + i]) if form.bounded else outputs[b, 1 + i]
@@ -116,9 +119,10 @@ def means(outputs: AnyFloats, form: AdvantageForm, mean: AnyFloats) -> None:
 def action_values(
     outputs: AnyFloats, action: AnyFloats, mean: AnyFloats, form: AdvantageForm, q: AnyFloats, d_q: AnyFloats
 ) -> None:
-    """Write Q(s, a) `[B]` of actions `[B, A]`, and its gradient d_q to the `outputs` of the network.
+    """Write the action values Q(s, a) of B samples to `q` `[B]`, and their gradient with respect to `outputs` to `d_q`.
 
-    With e = a − m and u = Lᵀe, ∂Q/∂L_ij = −2c e_i u_j and ∂Q/∂m = 2c L u. `mean` is the result of `means`.
+    `mean` `[B, A]` is the result of `means`, and c is the factor of the advantage. With e = a − m and u = Lᵀe, the
+    gradients are ∂Q/∂L_ij = −2c e_i u_j and ∂Q/∂m = 2c L u.
     """
     batch, actions = action.shape
     kind = outputs.dtype.type
@@ -168,10 +172,10 @@ def _update(
     net: TrainState, form: AdvantageForm, x: Experiences, rules: Rules, log_sigma: AnyFloats, tau: float, first: int,
     delta: AnyFloats, rho: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update every member, counting updates from `first`.
+    """Update every member from update number `first` on.
 
-    The loss is ½ δ². With Rule 2 of ReF-ER it is mixed with the divergence from the behaviour (Novati & Koumoutsakos
-    2019, eq. 10).
+    The loss is ½ δ², for the TD error δ. With Rule 2 of ReF-ER, the loss has the weight β, and the divergence from the
+    behaviour has the weight 1 − β (Novati & Koumoutsakos 2019, eq. 10).
     """
     batch, actions = x.action.shape[1], x.action.shape[2]
     dtype, kind = net.network.parameters.dtype, net.network.parameters.dtype.type

@@ -33,12 +33,14 @@ from replaybench.runtime.streams import next_normal
 
 @dataclass(frozen=True, kw_only=True)
 class SACConfig(Settings):
-    """Settings. The paper's rates are 3e-4, with 256-256 units and batches of 256, which is slow on these plants.
+    """Settings of SAC, with larger learning rates and smaller networks and batches than in the papers.
 
-    `version = "first"` has a value network, whose target network gives the targets. `temperature` is the weight α of
-    the entropy; None learns it towards the entropy −A, from `first_temperature` on. The first version needs a fixed
-    temperature; studies of replay that use it have 0.2, in units of the scaled reward. In the first `warmup_episodes`
-    episodes (iterations, if updates follow steps) actions are uniformly random and nothing is learned.
+    The papers have learning rates of 3e-4, 256-256 units and batches of 256, which is slow on this package's plants.
+    With `version = "first"`, there is a value network, whose target network gives the critics' targets (Haarnoja et al.
+    2018a). `temperature` is the weight α of the entropy. None means that it is learned from `first_temperature` on,
+    with the target entropy −A for A action dimensions. The first version needs a fixed temperature. Studies of replay
+    that use this version have 0.2, in units of the scaled reward. In the first `warmup_episodes` episodes (iterations,
+    if updates follow a number of steps), actions are uniformly random and nothing is learned.
     """
 
     version: Literal["present", "first"] = "present"
@@ -64,7 +66,10 @@ class SACConfig(Settings):
 
 
 class SAC(Learner):
-    """M independent actors with twin critics and, in the first version, a value network; the policy itself explores."""
+    """Soft actor-critic, with M independent stochastic actors and twin critics.
+
+    The first version also has a value network. The policy itself explores.
+    """
 
     supports_chunks = True
     metric_names: tuple[str, ...] = ("temperature",)
@@ -92,7 +97,6 @@ class SAC(Learner):
             super()._advance(observation, active)
 
     def perturb(self, observation: AnyFloats) -> Explored:
-        """Return a ~ π(·|s) with the ε of the current step; during warm-up its random action."""
         if self.warming_up:
             return self.random_actions.explored(self.act(observation))
         explored = self._tried(observation[:, None], self.exploration.drawn[:, None])
@@ -110,7 +114,7 @@ class SAC(Learner):
         return self._tried(observation, noise).action
 
     def _tried(self, observation: AnyFloats, noise: AnyFloats) -> Explored:
-        """Return tanh(μ + σ ε) `[M, N, A]` for observations `[M, N, S]` and `noise` ε `[M, N, A]`."""
+        """Return actions tanh(μ + σ ε) for N observations `[M, N, S]` of each member and `noise` ε `[M, N, A]`."""
         mean, log_std = np.split(self.actor(self.normalised(observation)), 2, axis=2)
         spread = elementwise.exp(np.clip(log_std, *LOG_STD_BOUNDS))
         action = elementwise.tanh(mean + spread * noise).astype(np.float32)
@@ -120,23 +124,21 @@ class SAC(Learner):
         return PolicyHead(self.actor, 0, self.task.action_size, "tanh")
 
     def value(self, observation: AnyFloats) -> AnyFloats:
-        """Return min_i Q_i(s, tanh μ(s)) `[M, N]`."""
         normalised = self.normalised(observation)
         action = self._greedy(normalised)
         both = (self.networks[name](normalised, action)[:, :, 0] for name in ("critic1", "critic2"))
         return self.normaliser.rewards.restored(np.minimum(*both))
 
     def value_bonus(self) -> Floats:
-        """Return α A ln 2 `[M]`, in the unit of `value`: no policy has more entropy than the uniform over [−1, 1]^A."""
+        """Return α A ln 2 `[M]` for temperature α, because the uniform policy on [−1, 1]^A has the largest entropy."""
         alpha = elementwise.exp(self.log_temperature.parameters.astype(np.float64))
         return self.normaliser.rewards.restored(alpha * self.task.action_size * math.log(2.0))[:, 0]
 
     def metrics(self, stored: Mapping[str, AnyFloats]) -> Mapping[str, NDArray[Any]]:
-        """Return α `[M]`."""
         return {"temperature": elementwise.exp(self.log_temperature.parameters[:, 0])}
 
     def weights(self) -> dict[str, NDArray[np.generic]]:
-        """Return the networks layer by layer; the actor's last layer outputs μ, and `log_std` is separate."""
+        """Return all weights by name, with separate last layers for the actor's outputs μ and log σ."""
         named, actions = super().weights(), self.task.action_size
         last = len(self.config.actor_hidden)
         for part in ("weight", "bias"):
@@ -145,7 +147,6 @@ class SAC(Learner):
         return named
 
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
-        """Update everything; annotate `td_error` `[M·U, B]`, the mean of both critics' |δ|."""
         first, delta, states, config = self.begin_updates(batch), self.annotations(batch), self._states, self.config
         actor, critics, x = states["actor"], (states["critic1"], states["critic2"]), self.experiences(batch, first)
         stream = self.update_stream.state
@@ -175,7 +176,7 @@ _LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 @kernel
 def draw_normals(stream: NDArray[np.uint64], noise: AnyFloats) -> None:
-    """Fill `noise` `[B, A]` with standard normals from one member's stream."""
+    """Fill `noise` with standard normal numbers from one member's stream."""
     for b in range(noise.shape[0]):
         for a in range(noise.shape[1]):
             noise[b, a] = next_normal(stream)
@@ -183,7 +184,10 @@ def draw_normals(stream: NDArray[np.uint64], noise: AnyFloats) -> None:
 
 @kernel
 def sample(head: AnyFloats, noise: AnyFloats, action: AnyFloats, log_prob: AnyFloats) -> None:
-    """Write a = tanh(μ + σ ε) `[B, A]` and log π(a) `[B]` for a head `[B, 2A]` and ε `[B, A]`."""
+    """Write actions a = tanh(μ + σ ε) `[B, A]` and log π(a) `[B]` for B samples.
+
+    `head` `[B, 2A]` contains the actor's outputs μ and log σ, and `noise` `[B, A]` contains ε.
+    """
     actions = noise.shape[1]
     kind = head.dtype.type
     for b in range(noise.shape[0]):
@@ -201,10 +205,11 @@ def sample(head: AnyFloats, noise: AnyFloats, action: AnyFloats, log_prob: AnyFl
 def sample_backward(
     head: AnyFloats, noise: AnyFloats, action: AnyFloats, d_action: AnyFloats, d_log_prob: AnyFloats, d_head: AnyFloats
 ) -> None:
-    """Write ∂L/∂head `[B, 2A]`, given ∂L/∂a `[B, A]` at fixed log π and ∂L/∂(log π) `[B]` of a `sample`.
+    """Write the gradient of a loss L with respect to `head` `[B, 2A]`, back through a call of `sample`.
 
-    With x = μ + σ ε: ∂log π/∂x = 2 a (1 − a²) / (1 − a² + 10⁻⁶), ∂log π/∂(log σ) at fixed x = −1 and
-    ∂x/∂(log σ) = σ ε. Where log σ is clamped its gradient is zero.
+    `d_action` `[B, A]` is ∂L/∂a at fixed log π, and `d_log_prob` `[B]` is ∂L/∂(log π). With x = μ + σ ε, the
+    derivatives are ∂log π/∂x = 2 a (1 − a²) / (1 − a² + 10⁻⁶), ∂log π/∂(log σ) = −1 at fixed x, and ∂x/∂(log σ) = σ ε.
+    The gradient with respect to log σ is zero where log σ is clamped.
     """
     actions = noise.shape[1]
     kind = head.dtype.type
@@ -224,7 +229,10 @@ def temper(
     log_temperature: Network, m: int, adam: Adam, log_prob: AnyFloats, weight: AnyFloats, step: int, rate_factor: float,
     target_entropy: float,
 ) -> None:  # fmt: skip
-    """Do one step of member m on J(α) = −log α · mean_b w_b (log π(a_b|s_b) + H̄) (eq. 18, in log α as usual)."""
+    """Do one step of Adam on the logarithm of member m's temperature α (Haarnoja et al. 2018b, eq. 18).
+
+    The loss is −log α · mean_b w_b (log π(a_b|s_b) + H̄), with the sample weights w and the target entropy H̄.
+    """
     total = 0.0
     for b in range(log_prob.size):
         total += weight[b] * (log_prob[b] + target_entropy)
@@ -238,7 +246,7 @@ def update_present(
     workspace: TwinWorkspace,
     x: Experiences, tau: float, target_entropy: float, stream: NDArray[np.uint64], first: int, delta: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update every member by the present version (2018b, Algorithm 1), counting updates from `first`."""
+    """Update every member by Algorithm 1 of Haarnoja et al. (2018b), from update number `first` on."""
     batch, actions = x.action.shape[1], x.action.shape[2]
     kind = workspace.q.dtype.type
     pi, noise = np.empty((batch, actions), workspace.q.dtype), np.empty((batch, actions), workspace.q.dtype)
@@ -285,12 +293,12 @@ def update_first(
     temperature: float,
     stream: NDArray[np.uint64], first: int, delta: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update every member by the first version of SAC, with a value network, counting updates from `first`.
+    """Update every member by Algorithm 1 of Haarnoja et al. (2018a), from update number `first` on.
 
-    It is Algorithm 1 of Haarnoja et al. (2018a) with the losses of equations 5 (value), 7 (critics) and 12 (policy). In
-    equations 5 and 12, the value of an action is the smaller one of both critics. All gradients are taken at the
-    weights before the update. Instead of scaling rewards as in the paper, the temperature scales the entropy. Wang &
-    Ross (2019) and Sun et al. (2020) test their replay strategies with this version.
+    The losses are those of equations 5 (value), 7 (critics) and 12 (policy). In equations 5 and 12, the value of an
+    action is the smaller one of both critics. All gradients are taken at the weights before the update. The paper
+    scales rewards, whereas here the temperature scales the entropy. Wang & Ross (2019) and Sun et al. (2020) test their
+    replay strategies with this version.
     """
     batch, actions = x.action.shape[1], x.action.shape[2]
     kind = workspace.q.dtype.type

@@ -1,4 +1,4 @@
-"""Segments of successive steps, their returns, and the trust region of ACER."""
+"""Segments of successive steps, their returns, and the trust region, for ACER (Wang et al. 2017)."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -13,16 +13,20 @@ from replaybench.runtime.kernel import kernel
 
 
 class Segments(NamedTuple):
-    """B segments of up to K steps of every member; row b·K + t is step t of segment b. For U updates, M is M·U.
+    """A batch of segments of successive steps, as compiled updates take it.
+
+    Each member has B segments of up to K steps. Row b·K + t is step t of segment b. Rows beyond the end of a segment
+    are zero. For a batch of U updates, M·U takes the place of M.
 
     Attributes:
-        observation: `[M, B·K + B, S]`, normalised; the last B rows are the successors of the segments' last steps.
-        action: `[M, B·K, A]`.
-        reward: float64 `[M, B·K]`, scaled for learning.
-        goes_on: `[M, B]`, whether the episode did not terminate with the segment's last step.
-        length: int64 `[M, B]`, number of steps of each segment; the other rows are zero.
-        weight, actor_weight: `[M, B]`.
-        rate_factor: `[M]`.
+        observation: Normalised observations, shape `[M, B·K + B, S]`. The last B rows follow the segments' last steps.
+        action: Actions, shape `[M, B·K, A]`.
+        reward: Rewards, scaled for learning; float64, shape `[M, B·K]`.
+        goes_on: Whether the episode did not terminate with the segment's last step, shape `[M, B]`.
+        length: Number of steps of each segment; int64, shape `[M, B]`.
+        weight: Weight of each segment in the critic's loss, shape `[M, B]`.
+        actor_weight: Weight of each segment in the policy's loss, shape `[M, B]`.
+        rate_factor: Factor on learning rates, shape `[M]`.
     """
 
     observation: AnyFloats
@@ -36,7 +40,7 @@ class Segments(NamedTuple):
 
 
 def as_segments(batch: Batch, normaliser: Normaliser, dtype: DTypeLike) -> Segments:
-    """Return a batch as segments; single steps are segments of one."""
+    """Return a batch as segments, where a single step is a segment of length 1."""
     length = np.ones(batch.weight.shape, np.int64) if batch.length is None else batch.length.astype(np.int64)
     last = np.maximum(length - 1, 0)[:, :, None, None]
     observation = rows(batch, "observation", dtype)
@@ -56,7 +60,7 @@ def as_segments(batch: Batch, normaliser: Normaliser, dtype: DTypeLike) -> Segme
 
 
 def rows(batch: Batch, name: str, dtype: DTypeLike) -> AnyFloats:
-    """Return a column as a contiguous array `[M, B·K, width]`."""
+    """Return a column of a batch as an array `[M, B·K, width]`, for B segments of up to K steps."""
     column = _stepwise(batch, name)
     members, _, _, width = column.shape
     return np.array(column, dtype, order="C").reshape(members, -1, width)
@@ -68,20 +72,20 @@ def _stepwise(batch: Batch, name: str) -> AnyFloats:
 
 
 def steps_of(learner: Learner, stored: Mapping[str, AnyFloats], *names: str) -> list[AnyFloats]:
-    """Return columns `[M, n, width]` of the steps of stored segments; rows of zeros are padding."""
+    """Return columns `[M, n, width]` with the n steps of stored segments, where rows of zeros are padding."""
     columns = (stored[name][:, :: learner.segment] for name in names)
     return [column.reshape(len(column), -1, column.shape[-1]) for column in columns]
 
 
 def mean_over(own: Bools, measured: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Return means `[M]` of numbers `[M, n]` over the `own` steps `[M, n]`."""
+    """Return the mean `[M]` of each array `[M, n]` over the steps that `own` `[M, n]` selects."""
     steps = np.maximum(own.sum(axis=1), 1)
     return {name: np.where(own, values, 0).sum(axis=1) / steps for name, values in measured.items()}
 
 
 @kernel
 def clipped(x: float, bound: float) -> float:
-    """Return x within ±bound; NaN stays."""
+    """Return x clipped to ±bound, or NaN for NaN."""
     if x < -bound:
         return -bound
     return bound if x > bound else x
@@ -89,7 +93,7 @@ def clipped(x: float, bound: float) -> float:
 
 @kernel
 def capped(x: float, cap: float) -> float:
-    """Return min(x, cap); NaN stays."""
+    """Return min(x, cap), or NaN for NaN."""
     return cap if x > cap else x
 
 
@@ -97,11 +101,14 @@ def capped(x: float, cap: float) -> float:
 def retrace(
     reward: Floats, q: Floats, v: Floats, trace: Floats, bootstrap: float, discount: float, out: Floats
 ) -> None:
-    """Write Q_ret(x_t, a_t) = r_t + γ (ρ̄_{t+1} [Q_ret − Q](x_{t+1}, a_{t+1}) + V(x_{t+1})) (eq. 5), `[T]` each.
+    """Write the Retrace returns of the T steps of a segment to `out` `[T]` (Wang et al. 2017, eq. 5).
 
-    After the last step follows `bootstrap`, V of the next state or 0 at termination. With trace 1 this is Q_opc
-    (eq. 21); with trace 0 a one-step target; with q = v = 0 and trace ρ plain importance sampling,
-    R_t = r_t + γ ρ_{t+1} R_{t+1} (appendix E.4, which omits γ); with q = v = 0 and trace 1 the discounted return.
+        Q_ret(x_t, a_t) = r_t + γ (ρ̄_{t+1} [Q_ret − Q](x_{t+1}, a_{t+1}) + V(x_{t+1}))
+
+    `trace` contains ρ̄. After the last step follows `bootstrap`, which is V of the next state, or 0 after termination.
+    Other arguments give other returns. With trace 1, the result is Q_opc (eq. 21), and with trace 0 a one-step target.
+    With q = v = 0 and trace ρ, it is plain importance sampling, R_t = r_t + γ ρ_{t+1} R_{t+1} (appendix E.4, which
+    omits γ). With q = v = 0 and trace 1, it is the discounted return.
     """
     follows = bootstrap
     for t in range(reward.size - 1, -1, -1):
@@ -111,17 +118,17 @@ def retrace(
 
 @kernel
 def traces(log_ratio: Floats, power: float, cap: float, out: Floats) -> None:
-    """Write min(cap, ρ^power) `[T]`; section 5.1 has power 1/d, for d action dimensions, and cap 1."""
+    """Write min(cap, ρ^power) of T steps to `out` (Wang et al. 2017, section 5.1, with cap 1 and power 1/A)."""
     for t in range(log_ratio.size):
         out[t] = capped(np.exp(power * log_ratio[t]), cap)
 
 
 @kernel
 def truncated_weights(log_ratio: Floats, cap: float, carry: float, out: Floats) -> None:
-    """Write the importance weights of policy gradients, `[T]`.
+    """Write the importance weights in the policy gradient of the T steps of a segment to `out` `[T]`.
 
-    With carry 0 they are min(c, ρ_t) (eq. 7), with carry 1 those of the rest of the trajectory, min(c, Π_{i ≥ t} ρ_i)
-    (appendix E.2).
+    With carry 0, they are min(c, ρ_t) (Wang et al. 2017, eq. 7). With carry 1, they are those of the rest of the
+    trajectory, min(c, Π_{i ≥ t} ρ_i) (appendix E.2). The argument `cap` is c.
     """
     total = 0.0
     for t in range(log_ratio.size - 1, -1, -1):
@@ -131,17 +138,18 @@ def truncated_weights(log_ratio: Floats, cap: float, carry: float, out: Floats) 
 
 @kernel
 def correction(rho: float, cap: float) -> float:
-    """Return [1 − c/ρ]₊, the weight of the bias correction (eq. 7)."""
+    """Return max(0, 1 − c/ρ), the weight of the bias correction (Wang et al. 2017, eq. 7)."""
     weight = 1.0 - cap / rho
     return 0.0 if weight <= 0.0 else weight
 
 
 @kernel
 def project(g: Floats, k: Floats, delta: float) -> None:
-    """Replace g by z* = g − max{0, (kᵀg − δ)/‖k‖²} k, the nearest z with kᵀz ≤ δ (eq. 11 and 12).
+    """Project a policy gradient into the trust region, in place (Wang et al. 2017, eq. 11 and 12).
 
-    g `[n]` is a policy gradient with respect to the statistics φ of one state's policy, k `[n]` the gradient of
-    D_KL(average policy ‖ policy) with respect to them, δ > 0; δ = ∞ leaves g as it is.
+    The result z* = g − max{0, (kᵀg − δ)/‖k‖²} k is the nearest z with kᵀz ≤ δ. The arguments are gradients with respect
+    to the n statistics of one state's policy. g `[n]` is the policy gradient, and k `[n]` is the gradient of the
+    divergence D_KL(average policy ‖ policy). With δ = ∞, g does not change.
     """
     along, square = 0.0, 0.0
     for i in range(g.size):

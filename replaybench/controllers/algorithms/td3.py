@@ -23,13 +23,13 @@ from replaybench.runtime.streams import next_normal
 
 @dataclass(frozen=True, kw_only=True)
 class TD3Config(Settings):
-    """Settings; smoothing, delay, `tau` and both rates are the paper's.
+    """Settings of TD3, of which smoothing, delay, `tau` and both rates are those of Fujimoto et al. (2018).
 
-    The paper has 400-300 units, batches of 100 and one update per step for tasks with far more dimensions. It explores
-    with white noise of 0.1, with which half of the learners fail on the pendulum; the default is the correlated process
+    They use 400-300 units, batches of 100 and one update per step, for tasks with far more dimensions. With their white
+    exploration noise of 0.1, half of the learners fail on the pendulum. The default is therefore the correlated noise
     of de Bruin et al. (2018). `smoothing` is the standard deviation of the noise in the target's action. In the first
-    `warmup_episodes` episodes (iterations, if updates follow steps) actions are uniformly random and nothing is
-    learned.
+    `warmup_episodes` episodes (iterations, if updates follow a number of steps), actions are uniformly random and
+    nothing is learned.
     """
 
     actor_hidden: Widths = (64, 64)
@@ -50,12 +50,12 @@ class TD3Config(Settings):
 
 
 class TD3(Learner):
-    """M independent actors with twin critics, and target networks of all."""
+    """Twin delayed deterministic policy gradient, with M independent actors, twin critics and target networks."""
 
     supports_chunks = True
     actor: PopulationMLP
     imitation = np.nan
-    """Weight α of the critic against imitation; NaN without imitation."""
+    """Weight α of the critic's value relative to the imitation of recorded actions. It is NaN without imitation."""
 
     def __init__(self, config: TD3Config, setting: LearnerSetting) -> None:
         s, a = setting.task.observation_size, setting.task.action_size
@@ -76,7 +76,6 @@ class TD3(Learner):
             self.random_actions.draw(active)
 
     def perturb(self, observation: AnyFloats) -> Explored:
-        """Return π(s), disturbed as in the current step; during warm-up the random action."""
         if self.warming_up:
             return self.random_actions.explored(self.act(observation))
         return super().perturb(observation)
@@ -88,12 +87,10 @@ class TD3(Learner):
         return PolicyHead(self.actor, 0, self.task.action_size)
 
     def value(self, observation: AnyFloats) -> AnyFloats:
-        """Return Q₁(s, π(s)) `[M, N]`, which the actor maximises."""
         normalised = self.normalised(observation)
         return self.normaliser.rewards.restored(self.critic(normalised, self.actor(normalised))[:, :, 0])
 
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
-        """Update the critics, and with delay the actor; annotate `td_error` `[M·U, B]`, the mean of both |δ|."""
         config, first, delta = self.config, self.begin_updates(batch), self.annotations(batch)
         smoothing = (self.smoothing_stream.state, config.smoothing, config.smoothing_clip)
         pace, x = (config.tau, config.policy_delay, first), self.experiences(batch, first)
@@ -107,7 +104,10 @@ class TD3(Learner):
 
 @kernel
 def smooth(action: AnyFloats, stream: NDArray[np.uint64], deviation: float, bound: float) -> None:
-    """Disturb target actions `[B, A]` in place: a ← clip(a + clip(ε, ±bound), ±1), ε ~ N(0, deviation²) (eq. 14)."""
+    """Add smoothing noise to B target actions `[B, A]` in place (Fujimoto et al. 2018, eq. 14).
+
+    The result is clip(a + clip(ε, ±bound), ±1), with ε ~ N(0, deviation²).
+    """
     kind = action.dtype.type
     for b in range(action.shape[0]):
         for a in range(action.shape[1]):
@@ -121,11 +121,14 @@ def _update(
     stream: NDArray[np.uint64],
     smoothing: float, smoothing_clip: float, tau: float, policy_delay: int, first: int, delta: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update every member in the order of Algorithm 1, counting updates from `first`.
+    """Update every member by Algorithm 1 of Fujimoto et al. (2018), from update number `first` on.
 
-    With `imitation` α the actor is π = argmax mean_b [λ Q₁(s_b, π(s_b)) − (π(s_b) − a_b)²], λ = α / mean_b |Q₁| without
-    gradient (Fujimoto & Gu 2021, eq. 4 and 5). |Q₁| is taken at π(s_b), as in the authors' code; the paper prints it at
-    the recorded actions. The square is a mean over action dimensions.
+    With `imitation` α, the actor's loss is that of TD3+BC (Fujimoto & Gu 2021, eq. 4 and 5),
+
+        mean_b [(π(s_b) − a_b)² − λ Q₁(s_b, π(s_b))],    λ = α / mean_b |Q₁|.
+
+    The gradient does not include λ. |Q₁| is taken at π(s_b), as in the authors' code; the paper prints it at the
+    recorded actions a_b. The square is a mean over action dimensions.
     """
     batch, actions = x.action.shape[1], x.action.shape[2]
     kind = workspace.q.dtype.type
@@ -165,12 +168,13 @@ def _update(
 
 @dataclass(frozen=True, kw_only=True)
 class TD3BCConfig(TD3Config):
-    """Settings; `alpha` and normalised observations are the paper's (section 5, table 3).
+    """Settings of TD3+BC, of which `alpha` and normalised observations are those of Fujimoto & Gu (2021).
 
-    `alpha` weighs the critic against imitation: towards 0 the policy copies the recording, large values give TD3. The
-    paper divides by the deviation plus 1e-3, the normaliser here by at least 1e-2. It has 256-256 units, batches of 256
-    and rates of 3e-4 for 10⁶ updates on robots; widths, batch and rates are those of `TD3`, with which 20,000 updates
-    are enough for a pendulum (with 3e-4 they are not). Exploration noise acts in sweeps only.
+    Their values are in section 5 and table 3. `alpha` is the weight of the critic's value relative to imitation. Near
+    0, the policy copies the recording; large values give TD3. The paper divides observations by their deviation plus
+    1e-3, here by at least 1e-2. It has 256-256 units, batches of 256 and rates of 3e-4, for 10⁶ updates on robots.
+    Widths, batch size and rates here are those of `TD3`. With them, 20,000 updates are enough for a pendulum (with 3e-4
+    they are not). Exploration noise acts in sweeps only.
     """
 
     alpha: NonNegative = 2.5
@@ -178,7 +182,7 @@ class TD3BCConfig(TD3Config):
 
 
 class TD3BC(TD3):
-    """M independent TD3 learners whose actors stay near the recorded actions."""
+    """TD3 with behaviour cloning, with M independent learners whose actors stay near the recorded actions."""
 
     supports_chunks = True
 

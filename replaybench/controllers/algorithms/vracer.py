@@ -1,4 +1,4 @@
-"""V-RACER (Novati & Koumoutsakos 2019)."""
+"""V-RACER, an off-policy actor-critic with stored Retrace returns (Novati & Koumoutsakos 2019)."""
 
 import math
 from collections.abc import Mapping
@@ -36,16 +36,17 @@ from replaybench.runtime.configuration import Betas, Episodes, Number, Positive,
 from replaybench.runtime.kernel import kernel
 
 SUCCESSORS = 16
-"""Number of successors of truncated steps that are evaluated at a time; a batch has few."""
+"""Number of truncated steps whose successors are evaluated at a time. A batch contains few of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VRACERConfig(Settings):
-    """Settings with which V-RACER with ReF-ER learns on the pendulum.
+    """Settings of V-RACER, with which it learns the pendulum if ReF-ER is used.
 
-    The paper has 2 × 128 SoftSign units, batches of 256, γ 0.995 and a rate of 1e-4, for 10⁶ steps and more. Its
-    `sigma` is an output of the network (`network`). In the authors' public code it is a parameter (`free`), initially
-    √0.2 (`first_sigma`); `fixed` keeps that value. With `bounded`, tanh bounds the mean; actions are never bounded.
+    Novati & Koumoutsakos (2019) use 2 × 128 SoftSign units, batches of 256, γ = 0.995 and a learning rate of 1e-4. They
+    train for 10⁶ steps and more. In their paper, σ is an output of the network (`sigma = "network"`). In their public
+    code, it is a parameter (`free`), initially √0.2 (`first_sigma`). With `fixed`, it keeps its initial value. With
+    `bounded`, tanh bounds the mean of the policy. Actions are never bounded.
     """
 
     hidden: Widths = (64, 64)
@@ -64,18 +65,22 @@ class VRACERConfig(Settings):
 
 
 class HeadForm(NamedTuple):
-    """How outputs are read: whether log σ is a separate parameter, and whether tanh bounds the mean."""
+    """The rules by which the outputs of a V-RACER network are read.
+
+    With `free`, log σ is a parameter that does not depend on the state, otherwise an output. With `bounded`, tanh
+    bounds the mean of the policy.
+    """
 
     free: bool
     bounded: bool
 
 
 class VRACER(Learner):
-    """M independent networks with outputs V, the mean of a Gaussian policy and, with sigma = "network", log σ.
+    """V-RACER, with M independent networks that compute a value and a Gaussian policy.
 
-    Actions are stored, and used in importance weights, without clipping; the environment clips the actions that it
-    applies. Returns are traces along stored episodes (`StoredReturns`). Without ReF-ER, importance weights are bounded
-    by |log ρ| ≤ 7 only.
+    The outputs are V, the mean of the policy and, with `sigma = "network"`, log σ. Actions are stored without clipping,
+    and importance weights use them without clipping. The environment clips the actions that it applies. Returns are
+    stored with every step (`StoredReturns`). Without ReF-ER, importance weights are bounded by |log ρ| ≤ 7 only.
     """
 
     supports_refer = True
@@ -99,7 +104,7 @@ class VRACER(Learner):
         self.metric_names = self.memory.metric_names(("kl", "far", "beta", "sigma"))
 
     def _heads(self, observation: AnyFloats, state: AnyFloats | None) -> tuple[AnyFloats, AnyFloats, AnyFloats]:
-        """Return V `[M, N]`, mean and log σ `[M, N, A]` for observations `[M, N, S]`."""
+        """Return V `[M, N]`, mean and log σ `[M, N, A]` for N observations `[M, N, S]` of each member."""
         a = self.task.action_size
         outputs = self.memory.evaluate("network", self.normalised(observation), state)
         mean = elementwise.tanh(outputs[:, :, 1 : 1 + a]) if self.config.bounded else outputs[:, :, 1 : 1 + a]
@@ -108,7 +113,6 @@ class VRACER(Learner):
         return outputs[:, :, 0], mean, log_sigma
 
     def perturb(self, observation: AnyFloats) -> Explored:
-        """Return a sample `[M, A]` of the policy with the draw of the current step."""
         value, mean, log_sigma = (head[:, 0] for head in self._heads(observation[:, None], self.memory.state))
         action = (mean + elementwise.exp(log_sigma) * self.exploration.drawn).astype(np.float32)
         extras = {"behaviour_mean": mean, "behaviour_log_sigma": log_sigma, "value": value[:, None]}
@@ -118,7 +122,7 @@ class VRACER(Learner):
     def on_step(
         self, reward: Floats, successor: AnyFloats, terminated: Bools, ended: Bools, active: Bools
     ) -> Mapping[str, AnyFloats]:
-        """Return the initial traces `[M, 1]`: `truncated`, and `q_ret`, which is used only if the episode ends."""
+        """Return the initial traces `truncated` and `q_ret`, of which `q_ret` is used only if the episode ends."""
         super().on_step(reward, successor, terminated, ended, active)
         self.first_value.update(reward, terminated, ended, active)
         return self._last_return(reward, successor, terminated, ended)
@@ -126,7 +130,6 @@ class VRACER(Learner):
     def on_recorded_step(
         self, experience: Mapping[str, AnyFloats], ended: Bools, active: Bools
     ) -> Mapping[str, AnyFloats]:
-        """Return `value`, V(s), `truncated` and `q_ret` `[M, 1]` of a recorded experience, and the recurrent state."""
         remembered = super().on_recorded_step(experience, np.zeros_like(ended), active)
         reward, terminated = experience["reward"][:, 0], experience["terminated"][:, 0] != 0
         self.first_value.update(reward, terminated, ended, active)
@@ -156,18 +159,17 @@ class VRACER(Learner):
         return PolicyHead(self.network, 1, self.task.action_size, "tanh" if self.config.bounded else "clip")
 
     def value(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
-        """Return V(s) `[M, N]`."""
         return self.normaliser.rewards.restored(self._heads(observation, state)[0])
 
     def metrics(self, stored: Mapping[str, AnyFloats]) -> Mapping[str, NDArray[Any]]:
-        """Return `kl`, the mean of D_KL(μ‖π) over a sample `[M, n, …]` of experiences; `far` n_far/N; `beta`; σ."""
+        """Return divergence `kl` from the behaviours, far-policy fraction `far`, coefficient β, and mean σ."""
         pi = [np.asarray(head, np.float64) for head in self._heads(stored["observation"], stored.get(FIELD))[1:]]
         kl = divergence(*pi, *(stored[name].astype(np.float64) for name in BEHAVIOUR))
         sigma = elementwise.exp(pi[1]).mean(axis=(1, 2))
         return {"kl": kl.mean(axis=1), "far": self.traces.fraction, "beta": self.refer.beta.copy(), "sigma": sigma}
 
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
-        """Do one update; annotate `td_error` Q_ret − V, and for the traces `rho`, `value` and `bootstrap`, `[M, B]`."""
+        """Do one update, and return the TD errors Q_ret − V and the inputs of the stored returns."""
         first, config = self.begin_updates(batch), self.config
         if not self.first_value.taken[0]:
             *_, bias = (array for name, array in self.network.named_weights("").items() if name.endswith("bias"))
@@ -181,7 +183,7 @@ class VRACER(Learner):
         return {"td_error": delta, "rho": rho, "value": value, "bootstrap": bootstrap}
 
     def load_weights(self, weights: Mapping[str, NDArray[np.generic]]) -> None:
-        """Load `weights` of equally many members; they include V, so that `first_value` is not used."""
+        """Load `weights`, which include those of V, so that the initial value is not estimated from rewards."""
         super().load_weights(weights)
         self.first_value.taken[:] = True
 
@@ -191,16 +193,19 @@ class VRACER(Learner):
 
 
 class FirstValue:
-    """Each member's mean discounted return before the first update, which becomes the critic's initial value.
+    """The mean discounted return of each member before the first update, which becomes the critic's initial value.
 
-    A value far from 0 is learned slowly, and until then all advantages have one sign. The mean V̄ over all n steps
-    weighs each reward r[j], j steps after its episode's start, by w[j] = 1 + γ + … + γʲ. If an episode is truncated,
-    another V̄ follows its last step: n V̄ = Σ w[j] r[j] + V̄ Σ γ w[last].
+    A value far from 0 is learned slowly, and until then all advantages have the same sign. V̄ is the mean over all n
+    steps. A reward r[j], which is j steps after the start of its episode, has the weight w[j] = 1 + γ + … + γʲ. If an
+    episode is truncated, another V̄ follows its last step:
+
+        n V̄ = Σ w[j] r[j] + V̄ Σ γ w[last]
 
     Attributes:
-        weighted, steps, reach: float64 `[M]`, Σ w r of unscaled rewards; n − Σ γ w[last] of finished episodes; w of the
-            latest step, 0 where an episode begins.
-        taken: bool `[1]`, whether the critic uses it; then nothing more is collected.
+        weighted: Sum Σ w r of unscaled rewards; float64, shape `[M]`.
+        steps: n − Σ γ w[last] of finished episodes; float64, shape `[M]`.
+        reach: w of the latest step, or 0 at the start of an episode; float64, shape `[M]`.
+        taken: Whether the critic already has this value, after which no rewards are collected; bool, shape `[1]`.
     """
 
     def __init__(self, members: int, discount: float) -> None:
@@ -209,7 +214,6 @@ class FirstValue:
         self.taken = np.zeros(1, np.bool_)
 
     def update(self, reward: NDArray[Any], terminated: Bools, ended: Bools, active: Bools) -> None:
-        """Add a step, `[M]` each, of the `active` members."""
         if self.taken[0]:
             return
         self.reach = np.where(active, 1 + self.discount * self.reach, self.reach)
@@ -218,13 +222,12 @@ class FirstValue:
         self.reach[active & ended] = 0
 
     def take(self) -> Floats:
-        """Return V̄ `[M]` in units of rewards, 0 where nothing was collected, and stop collecting."""
+        """Return the mean return V̄ `[M]` in units of rewards, or 0 without rewards, and stop collecting."""
         self.taken[0] = True
         steps = self.steps - self.discount * self.reach  # an unfinished episode continues with V̄
         return np.divide(self.weighted, steps, out=np.zeros_like(steps), where=steps > 0)
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """Return its arrays, by name."""
         return {f"first_value.{name}": getattr(self, name) for name in ("weighted", "steps", "reach", "taken")}
 
 
@@ -233,7 +236,7 @@ def update_members(
     net: TrainState, successor_tape: AnyTape, deviation: TrainState, form: HeadForm, x: Experiences, traces: AnyFloats,
     rules: Rules, step: int, delta: AnyFloats, rho: AnyFloats, value: AnyFloats, bootstrap: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update every member once, with the stored returns (section 2: V-RACER)."""
+    """Update every member once, with the stored returns (Novati & Koumoutsakos 2019, section 2)."""
     batch, actions = x.action.shape[1], x.action.shape[2]
     network, kind = net.network, net.network.parameters.dtype.type
     width = 1 + actions if form.free else 1 + 2 * actions
@@ -280,10 +283,11 @@ def policy_gradient(
     action: AnyFloats, mean: AnyFloats, log_sigma: AnyFloats, rho: AnyFloats, advantage: AnyFloats, weight: AnyFloats,
     rules: Rules, beta: float, d_mean: AnyFloats, d_log_sigma: AnyFloats,
 ) -> None:  # fmt: skip
-    """Replace gradients `[B, A]` of the divergence by those of the policy's loss, for mean and log σ (eq. 5, 10).
+    """Replace the gradients of the divergence by those of the policy's loss (Novati & Koumoutsakos 2019, eq. 5 and 10).
 
-    The loss is the batch's mean of −β w ρ A log π(a|s), with ρ held fixed, plus (1 − β) D_KL. With Rule 1 the first
-    term counts near-policy samples only.
+    The gradients `d_mean` and `d_log_sigma` `[B, A]` are those with respect to mean and log σ at B samples. The loss is
+    the batch's mean of −β w ρ A log π(a|s), with ρ held fixed, plus (1 − β) D_KL. Here, A is `advantage` and w is
+    `weight`. With Rule 1 of ReF-ER, the first term includes near-policy samples only.
     """
     batch = action.shape[0]
     kind = mean.dtype.type
@@ -304,7 +308,10 @@ def policy_gradient(
 def value_gradient(
     rho: AnyFloats, advantage: AnyFloats, weight: AnyFloats, rules: Rules, beta: float, d_value: AnyFloats
 ) -> None:
-    """Write the gradient to V `[B]` of the batch's mean of ½ β w (V − V_tbc)², V_tbc held fixed (eq. 9, 10)."""
+    """Write the gradient of the value's loss with respect to V `[B]` (Novati & Koumoutsakos 2019, eq. 9 and 10).
+
+    The loss is the mean over B samples of ½ β w (V − V_tbc)², with V_tbc held fixed and the sample weights w.
+    """
     batch = rho.size
     kind = rho.dtype.type
     for b in range(batch):
@@ -315,7 +322,10 @@ def value_gradient(
 
 @kernel
 def read_policy(outputs: AnyFloats, first: AnyFloats, form: HeadForm, mean: AnyFloats, log_sigma: AnyFloats) -> None:
-    """Read mean and log σ `[B, A]` from the outputs; `first` `[A]` is log σ, or is added to the outputs."""
+    """Write mean and log σ `[B, A]` of the policy, given the network's outputs for B samples.
+
+    `first` `[A]` is log σ itself if `form.free` is true. Otherwise, it is added to the outputs for log σ.
+    """
     actions = mean.shape[1]
     for b in range(mean.shape[0]):
         for i in range(actions):
@@ -327,7 +337,7 @@ def read_policy(outputs: AnyFloats, first: AnyFloats, form: HeadForm, mean: AnyF
 def _successor_values(
     network: Approximator, m: int, tape: AnyTape, then: Inputs, traces: AnyFloats, width: int, value: AnyFloats
 ) -> None:
-    """Write V(s′) `[B]` of the samples at which an episode was truncated; leave the others unchanged."""
+    """Write V(s′) to `value` for the samples at which an episode was truncated, and leave other entries unchanged."""
     kind = network.parameters.dtype
     samples, outputs = np.empty(SUCCESSORS, np.int64), np.empty((SUCCESSORS, width), kind)
     nothing = np.empty((SUCCESSORS, 0), kind)

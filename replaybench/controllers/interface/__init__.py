@@ -1,1 +1,1 @@
-"""The agent interface, exploration, and recurrent state."""
+"""The interface of learners, with exploration and recurrent states."""

@@ -1,4 +1,4 @@
-"""The task and setting of a learner, and normalisation of observations and rewards."""
+"""The task and members of a learner, and the normalisation of observations and rewards."""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from replaybench.runtime.streams import Stream
 __all__ = ["Actions", "Batch", "LearnerSetting", "NormaliseConfig", "Task"]
 
 LEAST_DEVIATION: Final = 1e-2
-"""Smallest standard deviation by which observations are divided, because some have not varied yet."""
+"""Smallest standard deviation by which observations are divided. Some observations have not varied yet."""
 
 LEAST_REWARD: Final = 1e-6
 """Smallest root mean square by which rewards are divided."""
@@ -29,9 +29,11 @@ Statistics = dict[str, NDArray[np.generic]]
 
 @dataclass(frozen=True, kw_only=True)
 class NormaliseConfig(Settings):
-    """Settings: whether to standardise `observations`, bounded to ±`clip` if given, and to scale `rewards`.
+    """Settings of the normalisation of observations and rewards.
 
-    Scaled rewards are r / √E[r²], without subtracting the mean; they replace the task's own reward scale.
+    With `observations`, observations are standardised by their running mean and deviation. If `clip` is given, they are
+    then bounded to ±`clip`. With `rewards`, rewards are divided by their running root mean square √E[r²], without
+    subtracting the mean. This factor replaces the task's own `reward_scale`.
     """
 
     observations: bool = False
@@ -45,14 +47,18 @@ class NormaliseConfig(Settings):
 
 
 class ObservationNormaliser:
-    """(s − mean) / deviation over all observations that a member has collected; the identity if it is off.
+    """A standardisation of observations, with running statistics of each member.
 
-    The deviation is computed with division by n, at least `LEAST_DEVIATION`, and 1 before the second observation.
+    Normalised observations are (s − mean) / deviation. The statistics are those of all observations that the member has
+    collected. The deviation is computed with division by n and is at least `LEAST_DEVIATION`. It is 1 before the second
+    observation. Without normalisation in the settings, observations stay unchanged.
 
     Attributes:
-        count: int64 `[M]`.
-        mean, variance, scale: float64 `[M, S]`; the scale is 1 / deviation.
-        bound: float64 `[M]`, infinite without clipping.
+        count: Number of collected observations; int64, shape `[M]`.
+        mean: Mean of each observed variable; float64, shape `[M, S]`.
+        variance: Variance of each observed variable; float64, shape `[M, S]`.
+        scale: 1 / deviation; float64, shape `[M, S]`.
+        bound: Bound on the absolute value of normalised observations; float64, shape `[M]`. Infinite without clipping.
     """
 
     def __init__(self, config: NormaliseConfig, members: int, size: int, dtype: DTypeLike = np.float32) -> None:
@@ -63,13 +69,13 @@ class ObservationNormaliser:
         self.bound = np.full(members, np.inf if config.clip is None else config.clip)
 
     def update(self, observation: NDArray[Any], active: Bools) -> None:
-        """Update the statistics with collected observations `[M, …, S]` of the `active` `[M]` members."""
+        """Update the statistics of `active` `[M]` members with their newly collected observations `[M, …, S]`."""
         if self.on:
             rows = np.ascontiguousarray(observation).reshape(len(self.mean), -1, self.mean.shape[1])
             _update_moments(rows, active, self.count, self.mean, self.variance, self.scale)
 
     def __call__(self, observation: NDArray[Any]) -> NDArray[Any]:
-        """Return observations `[M, …, S]` normalised."""
+        """Return the observations `[M, …, S]` of each member normalised."""
         if not self.on:
             return observation
         rows = np.ascontiguousarray(observation).reshape(len(self.mean), -1, self.mean.shape[1])
@@ -78,18 +84,22 @@ class ObservationNormaliser:
         return normalised.astype(self.dtype).reshape(observation.shape)
 
     def state_dict(self) -> Statistics:
-        """Return the statistics by name, as views; empty if it is off."""
+        """Return the statistics by name, without copying, or an empty dictionary if nothing is normalised."""
         kept = {"count": self.count, "mean": self.mean, "variance": self.variance}
         kept |= {"scale": self.scale, "bound": self.bound}
         return {f"observation.{name}": array for name, array in kept.items()} if self.on else {}
 
 
 class RewardScale:
-    """r / √E[r²] over all rewards that a member has collected; the factor `fixed` if it is off.
+    """A running factor on the rewards of each member.
+
+    The factor is 1 / √E[r²], where the mean is over all rewards that the member has collected. The root is at least
+    `LEAST_REWARD`. Without normalisation in the settings, the factor is always `fixed`.
 
     Attributes:
-        count: int64 `[M]`.
-        mean_square, factor: float64 `[M]`; rewards are multiplied by the factor.
+        count: Number of collected rewards; int64, shape `[M]`.
+        mean_square: Mean of squared rewards; float64, shape `[M]`.
+        factor: Factor by which rewards are multiplied; float64, shape `[M]`.
     """
 
     def __init__(self, config: NormaliseConfig, members: int, fixed: float) -> None:
@@ -98,26 +108,26 @@ class RewardScale:
         self.factor = np.full(members, float(fixed))
 
     def update(self, reward: NDArray[Any], active: Bools) -> None:
-        """Update the factor with collected rewards `[M, …]` of the `active` `[M]` members."""
+        """Update the factors of `active` `[M]` members with their newly collected rewards `[M, …]`."""
         if self.on:
             rows = reward.reshape(len(self.count), -1)
             _update_mean_square(rows, active, self.count, self.mean_square, self.factor)
 
     def restored(self, value: NDArray[Any]) -> NDArray[Any]:
-        """Convert values `[M, N]` from the unit of scaled rewards to that of rewards times the fixed factor."""
+        """Convert values `[M, N]` from the unit of scaled rewards to the unit of rewards times the fixed factor."""
         if not self.on:
             return value
         restored: NDArray[Any] = value * (self.fixed / self.factor).astype(value.dtype)[:, None]
         return restored
 
     def state_dict(self) -> Statistics:
-        """Return the statistics by name, as views; empty if it is off."""
+        """Return the statistics by name, without copying, or an empty dictionary if nothing is normalised."""
         kept = {"count": self.count, "mean_square": self.mean_square, "factor": self.factor}
         return {f"reward.{name}": array for name, array in kept.items()} if self.on else {}
 
 
 class Normaliser:
-    """The statistics of a learner's observations and rewards; `reward_scale` is the fixed factor of rewards."""
+    """The normalisation of observations and rewards, with the factor `reward_scale` on rewards otherwise."""
 
     def __init__(
         self, config: NormaliseConfig, members: int, size: int, reward_scale: float, dtype: DTypeLike = np.float32
@@ -127,7 +137,7 @@ class Normaliser:
         self.rewards = RewardScale(config, members, reward_scale)
 
     def state_dict(self) -> Statistics:
-        """Return all statistics by name, as views."""
+        """Return the statistics of observations and rewards by name, without copying."""
         return {**self.observations.state_dict(), **self.rewards.state_dict()}
 
 
@@ -135,7 +145,7 @@ class Normaliser:
 def _update_moments(
     rows: NDArray[Any], active: Bools, count: Counts, mean: Floats, variance: Floats, scale: Floats
 ) -> None:
-    """Update means and variances by Welford's recursion."""
+    """Update the means and variances of active members by Welford's recursion."""
     for m in range(count.size):
         if not active[m]:
             continue
@@ -168,12 +178,14 @@ Size = Annotated[int, Within(1, 100_000, "numbers")]
 
 
 class Task(NamedTuple):
-    """The numbers of a plant that a learner needs.
-
-    They are the sizes of observations and actions, the discount factor, and the factor by which rewards are multiplied.
+    """The properties of a plant that a learner needs.
 
     Attributes:
-        action_choices: number of values of each action, evenly spaced in [−1, 1]; empty if actions are continuous.
+        observation_size: Number of observed variables S.
+        action_size: Number of action dimensions A.
+        discount: Discount factor γ of one control step.
+        reward_scale: Factor by which the learner multiplies rewards.
+        action_choices: Number of evenly spaced values in [−1, 1] of each action. It is empty if actions are continuous.
     """
 
     observation_size: Size
@@ -184,7 +196,11 @@ class Task(NamedTuple):
 
 
 class Actions(NamedTuple):
-    """The actions of a plant, for checks before a run: their number `size`, and `choices` as `Task.action_choices`."""
+    """The actions of a plant, for checks before a run.
+
+    `plant` is the plant's name in error messages, and `size` the number of action dimensions. `choices` contains the
+    number of values of each action, or nothing if actions are continuous.
+    """
 
     plant: str
     size: int
@@ -193,14 +209,17 @@ class Actions(NamedTuple):
 
 @dataclass(frozen=True)
 class LearnerSetting:
-    """The task of a population of learners, and its members.
+    """The task and the members of a learner.
+
+    Members are independent runs that are trained together. Their random numbers depend on `root` and their own numbers.
 
     Attributes:
-        task: sizes, discount and reward scale.
-        root, members: seed of the study and member numbers `[M]`.
-        frequency: control rate in Hz, for exploration with `per_second`.
-        dtype: of networks; float64 for comparisons in tests.
-        refer: the strategy's settings of ReF-ER (Novati & Koumoutsakos 2019); None without ReF-ER.
+        task: Sizes of observations and actions, discount factor and scale of rewards.
+        root: Seed of the study.
+        members: Numbers of the M members.
+        frequency: Control rate in Hz. Exploration depends on it if its setting `per_second` is on.
+        dtype: Type of the networks. float64 serves for comparisons in tests.
+        refer: Settings of ReF-ER (Novati & Koumoutsakos 2019) in the replay strategy, or None without ReF-ER.
     """
 
     task: Task
@@ -211,5 +230,5 @@ class LearnerSetting:
     refer: Any = None
 
     def stream(self, name: str) -> Stream:
-        """Return the random streams of the members under this name, at their beginning."""
+        """Return a new random stream of each member for the purpose `name`, such as "exploration"."""
         return Stream(self.root, self.members, name)

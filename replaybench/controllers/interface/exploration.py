@@ -1,8 +1,8 @@
-"""Exploration settings, parameter noise, and action densities of exploring policies.
+"""Parameter noise, and the probability densities of exploring actions.
 
-With Gaussian noise, actions are drawn from π = N(m(s), σ²), with the σ of the current episode. This distribution, the
-behaviour μ, is stored with each experience. Importance weights and divergences from past behaviours are computed from
-it (Novati & Koumoutsakos 2019, sections 2 and 3).
+With Gaussian noise, actions are drawn from π = N(m(s), σ²), where m is the deterministic policy and σ is constant
+within an episode. The Gaussian from which an action was drawn is its behaviour μ. It is stored with each experience, to
+compute importance weights and divergences from past policies (Novati & Koumoutsakos 2019, sections 2 and 3).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,16 +35,19 @@ from replaybench.runtime.streams import Stream, next_normal
 
 @dataclass(frozen=True, kw_only=True)
 class ParameterNoise(Settings):
-    """a = π̃(s), where the weights and biases of π̃ are the actor's plus σ · N(0, 1), drawn again for each episode.
+    """Settings of exploration by noise on the parameters of the actor (Plappert et al. 2018).
 
-    Every member has its own σ. At the start of each episode the distance √mean (π(s) − π̃(s))², over action dimensions
-    and the member's latest `recent` observations, is compared with `target`. For the next episode σ is multiplied by
-    `factor` if the distance is smaller, else divided by it (Plappert et al. 2018; numbers as in de Bruin et al. 2018).
-    This is done `adaptations` times, with new weights each time; the last weights act.
+    Actions are a = π̃(s). The weights and biases of π̃ are those of the actor plus σ · N(0, 1). The default values are
+    those of de Bruin et al. (2018).
 
-    The paper measures the distance on a batch from the replay buffer and does not state the number of updates between
-    measurements; its code adapts σ before every update. Here the distance is measured on the latest observations, once
-    per episode. The paper does not state `initial` either; the default is that of the authors' class.
+    Every member has its own σ, initially `initial`. At the start of each episode, new weights of π̃ are drawn with this
+    σ. Then the distance √mean (π(s) − π̃(s))² is measured. The mean is over action dimensions and the member's latest
+    `recent` observations. If the distance is below `target`, σ is multiplied by `factor` for the next draw. Otherwise σ
+    is divided by it. These steps are repeated `adaptations` times. The last weights act in the episode.
+
+    Plappert et al. measure the distance on a batch from the replay buffer. They do not state how often, and their code
+    adapts σ before every update. Here, the distance is measured once per episode, on the latest observations. Their
+    paper does not state `initial` either. The default is that of their code.
     """
 
     form: Literal["parameter"] = "parameter"
@@ -56,12 +59,12 @@ class ParameterNoise(Settings):
 
 
 class RunningParameterNoise:
-    """Parameter noise and the disturbed policy of every member.
+    """The parameter noise of every member, with its disturbed policy.
 
     Attributes:
-        disturbed: π̃; the actor itself until the first episode starts.
-        sigma: float64 `[M]`, standard deviation of the weights' noise in the next episode to start.
-        distance: float64 `[M]`, as measured last; NaN before there was an observation.
+        disturbed: The policies π̃ with noise. They equal the actors until the first episode starts.
+        sigma: Standard deviation of the noise in the next draw; float64, shape `[M]`.
+        distance: Latest distance between π and π̃; float64, shape `[M]`. It is NaN before the first observation.
     """
 
     def __init__(self, config: ParameterNoise, root: int, members: Sequence[int], actor: PopulationMLP) -> None:
@@ -101,9 +104,10 @@ class RunningParameterNoise:
 
 
 def noisy_parameters(actor: PopulationMLP) -> Bools:
-    """Return which of each member's parameters are disturbed, bool `[P]`: weights and biases.
+    """Return which of the P parameters of a member receive noise, as a bool array `[P]`.
 
-    Gains and shifts of layer normalisation are not, because noise would rescale whole layers (Plappert et al. 2018).
+    They are weights and biases. Gains and shifts of layer normalisation receive no noise, because it would rescale
+    whole layers (Plappert et al. 2018).
     """
     noisy = np.zeros(actor.parameters.shape[1], np.bool_)
     for layer in range(len(actor.shape.layers)):
@@ -118,7 +122,7 @@ def _disturb(
     recent: NDArray[Any], seen: Integers, chosen: Bools, target: float, factor: float,
     adaptations: int, sigma: Floats, distance: Floats,
 ) -> None:  # fmt: skip
-    """Disturb each chosen member's actor, and adapt its σ to its latest observations, if it has any."""
+    """Draw new parameter noise for chosen members, and adapt the σ of those that have observations."""
     actor, disturbed = both
     policy = np.empty((recent.shape[1], actor.plan[-1, 0]), recent.dtype)
     explored = np.empty_like(policy)
@@ -156,11 +160,11 @@ def _remember_observations(recent: NDArray[Any], seen: Integers, observation: ND
 __all__ = ["ExplorationConfig", "GaussianNoise", "ParameterNoise", "ProcessNoise", "make_exploration"]
 
 ExplorationConfig: TypeAlias = ProcessNoise | GaussianNoise | ParameterNoise
-"""The `form` in a table of settings selects one of these; the default is the first."""
+"""Settings of exploration. In a table of settings, `form` selects one of these classes, by default the first."""
 
 
 def make_exploration(config: ExplorationConfig, setting: LearnerSetting, actor: Population) -> Exploration:
-    """Return the exploration of a population; `actor`, already initialised, computes its policies."""
+    """Return the exploration that the settings describe, given the initialised network `actor` of the policy."""
     root, members, actions = setting.root, setting.members, setting.task.action_size
     match config:
         case ProcessNoise():
@@ -173,11 +177,11 @@ def make_exploration(config: ExplorationConfig, setting: LearnerSetting, actor: 
 
 
 BEHAVIOUR: Final = ("behaviour_mean", "behaviour_log_sigma")
-"""The fields that hold the Gaussian from which each action was drawn."""
+"""Names of the fields with mean and log σ of the Gaussian from which each action was drawn."""
 
 
 def need_density(learner: str, exploration: ExplorationConfig) -> None:
-    """Raise `UserError` unless exploration has a density, which ReF-ER needs."""
+    """Raise `UserError` unless exploration is Gaussian and unclipped, as ReF-ER requires."""
     if not isinstance(exploration, GaussianNoise) or exploration.clip:
         raise UserError(
             f"{learner}: ReF-ER needs a behaviour density; set it in the study's table of the learner, unclipped: "
@@ -186,19 +190,21 @@ def need_density(learner: str, exploration: ExplorationConfig) -> None:
 
 
 class Density:
-    """The probability density of the actions that exploration tries, and the counts of ReF-ER that depend on it.
+    """The probability density of exploring actions, and its use by ReF-ER.
+
+    ReF-ER calls an experience far-policy if its importance weight lies outside (1/c_max, c_max).
 
     Args:
-        setting: the learner's setting.
-        exploration: the learner's exploration; None if the learner does not support ReF-ER.
-        steps: number of updates done, int64 `[1]`.
-        refer: the rules of ReF-ER.
+        setting: The task and the members of the learner.
+        exploration: Exploration of the learner. None if the learner does not support ReF-ER.
+        steps: Number of updates so far; int64, shape `[1]`.
+        refer: The rules of ReF-ER that apply.
 
     Attributes:
-        known: whether the density is known, because the noise is Gaussian and not clipped.
-        fields: fields to store with each experience.
-        traces: the trace rule that counts far-policy steps; None without ReF-ER or a known density.
-        names: names of the metrics.
+        known: Whether the density is known. This requires Gaussian noise without clipping.
+        fields: Width of each field to store with an experience, by name.
+        traces: The rule that counts far-policy steps. None without ReF-ER or without a known density.
+        names: Names of the metrics that `metrics` returns.
     """
 
     def __init__(self, setting: LearnerSetting, exploration: Exploration | None, steps: Integers, refer: ReFER) -> None:
@@ -212,13 +218,19 @@ class Density:
 
     @property
     def log_sigma(self) -> Floats:
-        """log σ of each member's current policy, `[M]`."""
+        """Logarithm of the standard deviation of each member's noise, shape `[M]`, or 0 if the density is unknown."""
         return elementwise.log(self.gaussian.sigma[:, 0]) if self.gaussian else self._no_log_sigma
 
     def metrics(
         self, stored: Mapping[str, AnyFloats], mean: Callable[[AnyFloats], AnyFloats]
     ) -> Mapping[str, NDArray[Any]]:
-        """Return `kl`, the mean of D_KL(μ‖π) over a sample `[M, n, …]` of experiences; with ReF-ER `far`, `beta`."""
+        """Return metrics of stored experiences by name, with one number per member.
+
+        `stored` contains n experiences of each member, as arrays `[M, n, width]` by field. `mean` computes the policy's
+        actions. `kl` is the mean divergence D_KL(μ‖π) of the present policy π from the stored behaviours μ. With
+        ReF-ER, there are also `far`, the fraction of far-policy steps in the buffer, and `beta`, the coefficient β of
+        the penalty. The result is empty if the density is unknown.
+        """
         if not self.known:
             return {}
         present = np.asarray(mean(stored["observation"]), np.float64)
@@ -230,5 +242,4 @@ class Density:
         return measured
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """Return β and the counts, as views."""
         return {"beta": self.refer.beta, **self.traces.state_dict()} if self.traces else {}

@@ -1,4 +1,4 @@
-"""Exploration noise: processes, Gaussian noise and random actions."""
+"""Exploration by noise on actions, and random actions."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ from replaybench.runtime.streams import Stream, next_double, next_normal
 
 
 class Explored(NamedTuple):
-    """Actions with exploration.
+    """The exploring action of each member.
 
     Attributes:
-        action: float32 `[M, A]`.
-        deviation: distance from the policy's action, ‖a − π(s)‖₁, float32 `[M]`.
-        extras: further fields to store with the experience, float32 `[M, width]` by name.
+        action: Actions; float32, shape `[M, A]`.
+        deviation: Distance ‖a − π(s)‖₁ from the policy's action; float32, shape `[M]`.
+        extras: Further fields to store with the experience, by name; float32, shape `[M, width]` each.
     """
 
     action: Floats32
@@ -32,27 +32,27 @@ class Explored(NamedTuple):
 
 
 class Exploration(Protocol):
-    """The exploration of a population with deterministic policies."""
+    """The interface of exploration that modifies the actions of deterministic policies."""
 
     def start_episode(self, episode: int, members: Bools) -> None:
-        """Begin training episode `episode` (from 0) of the chosen `members` `[M]`; the others continue theirs."""
+        """Begin training episode number `episode` (from 0) of the members that `members` `[M]` selects."""
 
     def advance(self, observation: Any, active: Bools) -> None:
-        """Draw random numbers for the next step of the `active` `[M]` members, at normalised observations `[M, S]`.
+        """Draw the random numbers of the next step for `active` `[M]` members, at normalised observations `[M, S]`.
 
-        The other members draw nothing, so that their next episode does not depend on how long others continue.
+        Other members draw nothing. Their next episode therefore does not depend on the length of others' episodes.
         """
 
     def disturb(self, action: Any, observation: Any) -> Explored:
-        """Return the policy's actions `[M, A]` at observations `[M, S]`, disturbed by the draws of this step."""
+        """Return exploring actions for policy actions `[M, A]` at normalised observations `[M, S]`."""
 
     def state_dict(self) -> dict[str, NDArray[np.generic]]:
-        """Return the arrays that the next draws depend on, by name; a resumed run overwrites them in place."""
+        """Return the arrays on which the next random numbers depend, which a resumed run overwrites in place."""
 
 
 @kernel
 def draw_normal(stream: NDArray[np.uint64], active: Bools, drawn: Floats) -> None:
-    """Fill the rows of `drawn` `[M, n]` of active members with standard normals; the others draw nothing."""
+    """Fill the rows of `drawn` that belong to active members with standard normal numbers from their streams."""
     for m in range(drawn.shape[0]):
         if active[m]:
             for i in range(drawn.shape[1]):
@@ -61,7 +61,7 @@ def draw_normal(stream: NDArray[np.uint64], active: Bools, drawn: Floats) -> Non
 
 @kernel
 def draw_uniform(stream: NDArray[np.uint64], active: Bools, drawn: Floats) -> None:
-    """Fill the rows of `drawn` `[M, n]` of active members with uniform numbers in [0, 1); the others draw nothing."""
+    """Fill the rows of `drawn` that belong to active members with uniform numbers in [0, 1) from their streams."""
     for m in range(drawn.shape[0]):
         if active[m]:
             for i in range(drawn.shape[1]):
@@ -69,14 +69,14 @@ def draw_uniform(stream: NDArray[np.uint64], active: Bools, drawn: Floats) -> No
 
 
 class PolicyDraws:
-    """The random numbers with which a stochastic policy draws actions: `drawn` float64 `[M, width]`, for this step."""
+    """The random numbers `drawn` `[M, width]` with which the members' stochastic policies draw their actions."""
 
     def __init__(self, setting: LearnerSetting, width: int, draw: Callable[..., None] = draw_normal) -> None:
         self.stream, self._draw = setting.stream("exploration"), draw
         self.drawn = np.zeros((len(setting.members), width))
 
     def start_episode(self, episode: int, members: Bools) -> None:
-        """Do nothing: no number is constant within an episode."""
+        """Do nothing, because no number is constant within an episode."""
 
     def advance(self, observation: Any, active: Bools) -> None:
         self._draw(self.stream.state, active, self.drawn)
@@ -87,12 +87,16 @@ class PolicyDraws:
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessNoise(Settings):
-    """u ← u + diffusion · N(0, 1) − friction · u, temporally correlated and decaying (de Bruin et al. 2018, B.2).
+    """Settings of temporally correlated noise whose amplitude decays (de Bruin et al. 2018, appendix B.2).
 
-    The paper calls 5.14 and 0.3 by names that usually mean the opposite; this is the formula as printed. The state u is
-    never clipped. The noise is clip(u, ±1) times the amplitude, which falls linearly from `first_amplitude`
-    at the first episode to `last_amplitude` at episode `decay_episodes`. With `per_second` the constants are converted
-    from 50 Hz to the control rate; by default they hold per sample.
+    The noise is clip(u, ±1) times the amplitude. The state u of the noise is 0 at the start of an episode and is never
+    clipped. In each step it changes by the printed formula; the paper exchanges the usual names of its two constants:
+
+        u ← u + diffusion · N(0, 1) − friction · u
+
+    The amplitude falls linearly from `first_amplitude` in the first episode to `last_amplitude` in episode
+    `decay_episodes`, and then stays constant. By default, diffusion and friction hold per sample at every control rate.
+    With `per_second`, they hold at 50 Hz and are converted to the control rate.
     """
 
     form: Literal["process"] = "process"
@@ -105,7 +109,7 @@ class ProcessNoise(Settings):
 
 
 class RunningProcess:
-    """The process of every member; `amplitude` is float64 `[M]`, and `frequency` the control rate in Hz."""
+    """The correlated noise of every member, with its amplitude in the current episode."""
 
     def __init__(self, config: ProcessNoise, root: int, members: Sequence[int], actions: int, frequency: float) -> None:
         ratio, kept = 50.0 / frequency if config.per_second else 1.0, 1.0 - config.friction
@@ -134,7 +138,10 @@ class RunningProcess:
 
 
 def decayed(first: float, last: float, episodes: int, episode: int) -> float:
-    """Return a value that falls linearly from `first` at episode 0 to `last` at the `episodes`-th, and then stays."""
+    """Return a value that changes linearly from `first` to `last` over a number of episodes.
+
+    It is `first` at episode 0, and `last` from episode `episodes` − 1 on.
+    """
     return first + min(1.0, episode / max(1, episodes - 1)) * (last - first)
 
 
@@ -147,9 +154,9 @@ def _advance_process(u: Floats, stream: NDArray[np.uint64], active: Bools, diffu
 
 
 def disturbed(action: NDArray[Any], scale: Floats, noise: Floats, noise_bound: float, bound: float) -> Explored:
-    """Return policy actions `[M, A]` plus scale `[M]` · noise `[M, A]`.
+    """Return actions `[M, A]` plus noise `[M, A]` times each member's `scale` `[M]`.
 
-    The noise is clipped to ±`noise_bound`, the sum to ±`bound`.
+    The noise is clipped to ±`noise_bound` before it is scaled. The sum is clipped to ±`bound`.
     """
     explored = Explored(np.empty(action.shape, np.float32), np.empty(len(action), np.float32))
     _disturb(np.ascontiguousarray(action), scale, noise, noise_bound, bound, *explored[:2])
@@ -161,11 +168,11 @@ def _disturb(
     action: NDArray[Any], scale: Floats, noise: Floats, noise_bound: float, bound: float, explored: Floats32,
     deviation: Floats32,
 ) -> None:  # fmt: skip
-    """Kernel of `disturbed`; NaN stays."""
     for m in range(action.shape[0]):
         distance = np.float32(0)
         for a in range(action.shape[1]):
             tried = action[m, a] + scale[m] * min(max(noise[m, a], -noise_bound), noise_bound)
+            # Written so that NaN stays NaN.
             explored[m, a] = bound if tried > bound else -bound if tried < -bound else tried
             distance += np.float32(abs(explored[m, a] - action[m, a]))
         deviation[m] = distance
@@ -173,15 +180,18 @@ def _disturb(
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianNoise(Settings):
-    """a = π(s) + σ · N(0, 1), independent in every sample and dimension (σ = 0.2 in Novati & Koumoutsakos 2019).
+    """Settings of Gaussian noise that is independent in every step and dimension.
 
-    σ falls linearly from `sigma` at the first episode to `last_sigma` at episode `decay_episodes`; without `last_sigma`
-    it is constant. `truncate` = c limits draws to ±cσ; use 3 with ReF-ER. If the mean moves by Δ, the importance weight
-    of an action z σ away from it changes by exp(z Δ/σ), so that the few actions with large |z| would become far-policy
-    at once. Truncation raises the density by a constant, which cancels in importance weights.
+    Actions are a = π(s) + σ · N(0, 1), with σ = 0.2 in Novati & Koumoutsakos (2019). σ falls linearly from `sigma` in
+    the first episode to `last_sigma` in episode `decay_episodes`. Without `last_sigma`, it is constant.
 
-    Actions are stored and returned unclipped, because a clipped action has no Gaussian density; the environment clips
-    what it applies. `clip` bounds them to ±1, for learners that use no density.
+    Actions are stored and returned without clipping, because a clipped action has no Gaussian density. The environment
+    clips the actions that it applies. With `clip`, actions are clipped to ±1, for learners that use no density.
+
+    `truncate` = c limits the noise to ±cσ. Use c = 3 with ReF-ER. If the policy's mean moves by Δ, the importance
+    weight of an action at a distance of zσ changes by the factor exp(z Δ/σ). Without truncation, the few actions with
+    large |z| would leave ReF-ER's near-policy range at once. Truncation raises the density by a constant factor, which
+    cancels in importance weights.
     """
 
     form: Literal["gaussian"] = "gaussian"
@@ -193,7 +203,7 @@ class GaussianNoise(Settings):
 
 
 class RunningGaussian:
-    """The noise of every member; `sigma` float64 `[M, 1]` is its deviation in this episode, before truncation."""
+    """The Gaussian noise of every member, with its standard deviation `sigma` before truncation."""
 
     def __init__(self, config: GaussianNoise, root: int, members: Sequence[int], actions: int) -> None:
         self.config = config
@@ -216,10 +226,7 @@ class RunningGaussian:
             self.noise[active] = truncated_normal(uniform, bound)[active]
 
     def disturb(self, action: Any, observation: Any) -> Explored:
-        """Return action + noise for policy actions `[M, A]`.
-
-        Without clipping, the extras describe the density: `behaviour_mean` and `behaviour_log_sigma`, both `[M, A]`.
-        """
+        """Return actions with noise and, without clipping, the mean and log σ of the density as extras `[M, A]`."""
         explored = disturbed(action, self.sigma[:, 0], self.noise, np.inf, 1.0 if self.config.clip else np.inf)
         if self.config.clip:
             return explored
@@ -232,7 +239,7 @@ class RunningGaussian:
 
 
 def truncated_normal(uniform: Floats, bound: float) -> Floats:
-    """Return standard normals within ±bound from as many uniform numbers in [0, 1), by the inverse distribution."""
+    """Return standard normal numbers within ±`bound`, by the inverse distribution of `uniform` numbers in [0, 1)."""
     outside = ndtr(-bound)
     drawn = ndtri(outside + uniform * (1.0 - 2.0 * outside))
     within: Floats = np.clip(drawn, -bound, bound)  # rounding may exceed the bound; a wide bound gives infinity
@@ -240,9 +247,9 @@ def truncated_normal(uniform: Floats, bound: float) -> Floats:
 
 
 class RandomActions:
-    """Random actions of every member, from a random stream of their own.
+    """Uniformly random actions of every member, from a random stream of their own.
 
-    An untrained policy stays near its mean; uniform actions cover the whole range.
+    An untrained policy stays near its mean, whereas uniform actions cover the whole range.
     """
 
     def __init__(self, setting: LearnerSetting) -> None:
@@ -251,13 +258,13 @@ class RandomActions:
 
     @property
     def action(self) -> Floats32:
-        """Each member's latest action, float32 `[M, A]`, uniform in [−1, 1]."""
+        """Latest action of each member, uniform in [−1, 1]; float32, shape `[M, A]`."""
         return (2.0 * self._uniform - 1.0).astype(np.float32)
 
     def draw(self, active: Bools) -> None:
-        """Draw a new action for each `active` `[M]` member."""
+        """Draw a new action for each active member."""
         draw_uniform(self.stream.state, active, self._uniform)
 
     def explored(self, greedy: Any) -> Explored:
-        """Return the latest actions, and their distances from the `greedy` ones `[M, A]`."""
+        """Return the latest action of each member, with its distance from the greedy action."""
         return Explored(self.action, np.abs(self.action - greedy).sum(axis=1).astype(np.float32))

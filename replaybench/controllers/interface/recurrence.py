@@ -1,7 +1,6 @@
-"""The state of recurrent networks while acting, and the segments from which they learn.
+"""The states of recurrent networks while acting, and the segments on which they are trained.
 
-Without settings, the state is empty and networks are feed-forward. Learners therefore need no separate code for
-recurrent networks.
+For feed-forward networks, the state is empty. Learners therefore need no separate code for recurrent networks.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,16 +17,20 @@ from replaybench.controllers.networks.recurrent import Histories, PopulationRecu
 from replaybench.runtime.arrays import AnyFloats, Bools
 
 FIELD = "memory"
-"""The field of stored states; replay returns that of each window's first step."""
+"""Name of the field with recurrent states. A sampled window contains the state before its first step."""
 
 
 class Memory:
-    """The states of a population's recurrent networks, side by side `[M, H]`, in the current episode.
+    """The states of a learner's recurrent networks in the current episodes.
+
+    The states of all networks of a member are concatenated to one row of H numbers.
 
     Attributes:
-        size: H, 0 for feed-forward networks.
-        before, after: `[M, H]`, states before and after the current step of each member.
-        fields, window: fields to store, and number of steps that are replayed with each sample.
+        size: The number H, which is 0 for feed-forward networks.
+        before: States before the current step of each member, shape `[M, H]`.
+        after: States after the current step of each member, shape `[M, H]`.
+        fields: Width of each field to store with an experience, by name. It is empty if states are not stored.
+        window: Number of successive steps that are replayed with each sample, including the sample.
     """
 
     def __init__(self, config: MemoryConfig | None, networks: Mapping[str, Population]) -> None:
@@ -47,28 +50,28 @@ class Memory:
 
     @property
     def state(self) -> AnyFloats | None:
-        """The state before the current step, `[M, 1, H]`; None for feed-forward networks."""
+        """State of each member before the current step, shape `[M, 1, H]`, or None for feed-forward networks."""
         return self.before[:, None] if self.size else None
 
     def tape(self, name: str, segments: int) -> AnyTape:
-        """Allocate the work space of a network for passes over a number of segments."""
+        """Allocate the work arrays of a network's passes over a number of samples (segments if it is recurrent)."""
         network = self.networks[name]
         if isinstance(network, PopulationMLP) or self.config is None:
             return network.tape(segments)
         return network.tape(segments, self.config.steps + 1, self.config.window, self.spans[name].start)
 
     def forget(self, members: Bools) -> None:
-        """Reset the state of these members `[M]`, whose next step is the first of an episode."""
+        """Reset the states of the chosen members `[M]`, because their next step is the first of an episode."""
         self.before[members], self.after[members] = 0, 0
 
     def advance(self, observation: AnyFloats, active: Bools) -> None:
-        """Update the state of the `active` `[M]` members with normalised observations `[M, S]`."""
+        """Update the states of `active` `[M]` members by one step, with normalised observations `[M, S]`."""
         if self.size:
             self.before[active] = self.after[active]
             self.after[active] = self.next(observation[:, None], self.before[:, None])[active, 0]
 
     def next(self, observation: AnyFloats, state: AnyFloats) -> AnyFloats:
-        """Return the states `[M, N, H]` after normalised observations `[M, N, S]`."""
+        """Return the next states `[M, N, H]`, of H numbers, for N normalised observations of each member."""
         states = [
             network.step(observation, state[:, :, self.spans[name]])[1]
             for name, network in self.networks.items()
@@ -79,9 +82,9 @@ class Memory:
     def evaluate(
         self, name: str, observation: AnyFloats, state: AnyFloats | None, action: AnyFloats | None = None
     ) -> AnyFloats:
-        """Return a network's outputs `[M, N, out]` for normalised observations `[M, N, S]` and actions `[M, N, A]`.
+        """Return the outputs `[M, N, out]` of a network for N normalised observations `[M, N, S]` of each member.
 
-        Without a state `[M, N, H]`, each observation is the first of an episode.
+        Without a state `[M, N, H]`, each observation is the first of an episode. Critics also take actions `[M, N, A]`.
         """
         network = self.networks[name]
         if isinstance(network, PopulationMLP) or state is None:
@@ -89,19 +92,19 @@ class Memory:
         return network.step(observation, state[:, :, self.spans[name]], action)[0]
 
     def with_memory(self, explored: Explored) -> Explored:
-        """Add the state to store to the fields of exploring actions."""
+        """Return exploring actions whose fields include the recurrent states to store."""
         return explored._replace(extras={**explored.extras, **self.remembered()}) if self.stored else explored
 
     def remembered(self) -> dict[str, AnyFloats]:
-        """Return a copy of the states before the current step, if they are stored."""
+        """Return a copy of the states before the current step as a field, or nothing if states are not stored."""
         return {FIELD: self.before.astype(np.float32)} if self.stored else {}
 
     def metric_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the metrics that can be computed; `kl` needs stored states."""
+        """Return those of the given metrics that can be computed, without `kl` if states are not stored."""
         return names if self.config is None or self.stored else tuple(name for name in names if name != "kl")
 
     def inputs(self, batch: Batch, normalise: Callable[[Any], Any]) -> tuple[Inputs, Inputs]:
-        """Return the inputs of networks for the samples of a batch, and for their successors."""
+        """Return the networks' inputs for the samples of a batch, and for the successors of these samples."""
         if not self.size:
             return normalise(batch.observation), normalise(batch.next_observation)
         window = batch.window
@@ -114,5 +117,5 @@ class Memory:
         return histories, histories._replace(length=window.length + 1)
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """Return the states of the current episode, as views."""
+        """Return the states of the current episode by name, without copying."""
         return {"memory_before": self.before, "memory_after": self.after} if self.size else {}

@@ -1,1 +1,1 @@
-"""Pure kernels with the symbols of the papers: targets, errors, densities and their gradients."""
+"""Compiled targets, errors, densities and gradients, with the symbols of the papers."""

@@ -1,7 +1,4 @@
-"""Gaussian, squashed-Gaussian and quadratic-advantage densities, with derivatives.
-
-Importance weights, divergences and their gradients for the samples of one member.
-"""
+"""Importance weights and divergences of Gaussian policies, with gradients."""
 
 from typing import Final
 
@@ -12,7 +9,7 @@ from replaybench.runtime.arrays import AnyFloats
 from replaybench.runtime.kernel import kernel
 
 LOG_RHO_BOUND: Final = 7.0
-"""Bound on |log ρ|, as in the public code of Novati & Koumoutsakos (2019): far outside the near-policy range."""
+"""Bound on |log ρ|, as in the public code of Novati & Koumoutsakos (2019). It is far outside the near-policy range."""
 
 
 @kernel
@@ -24,7 +21,10 @@ def importance_weights(
     mu_log_sigma: AnyFloats,
     rho: AnyFloats,
 ) -> None:
-    """Write ρ = π(a|s)/μ(a|s) `[B]`, with |log ρ| bounded to 7; all arguments are `[B, A]`."""
+    """Write the importance weights ρ = π(a|s)/μ(a|s) of B samples to `rho` `[B]`, with |log ρ| ≤ 7.
+
+    The present policy π and the behaviour μ are Gaussian. The other arguments have shape `[B, A]`.
+    """
     kind = rho.dtype.type
     half, bound = kind(0.5), kind(LOG_RHO_BOUND)
     for b in range(rho.size):
@@ -39,18 +39,17 @@ def importance_weights(
 
 @kernel
 def divergence_gradient(
-    mean: AnyFloats,
-    log_sigma: AnyFloats,
-    mu_mean: AnyFloats,
-    mu_log_sigma: AnyFloats,
-    mu_pi: bool,
-    d_mean: AnyFloats,
-    d_log_sigma: AnyFloats,
-) -> None:
-    """Write the gradient of each sample's divergence with respect to π's mean and log σ; all arrays are `[B, A]`.
+    mean: AnyFloats, log_sigma: AnyFloats, mu_mean: AnyFloats, mu_log_sigma: AnyFloats, mu_pi: bool,
+    d_mean: AnyFloats, d_log_sigma: AnyFloats,
+) -> None:  # fmt: skip
+    """Write the gradient of the divergence between π and μ with respect to the mean and log σ of π.
 
-    With `mu_pi` the divergence is D_KL(μ‖π) = Σ log(σ/σ_μ) + (σ_μ² + (m_μ − m)²)/2σ² − ½ (Novati & Koumoutsakos 2019,
-    eq. 11), otherwise D_KL(π‖μ), in which π and μ are exchanged.
+    The policy π and the behaviour μ are Gaussian, and all arrays have shape `[B, A]` for B samples. With `mu_pi`, the
+    divergence is that of Novati & Koumoutsakos (2019, eq. 11),
+
+        D_KL(μ‖π) = Σ log(σ/σ_μ) + (σ_μ² + (m_μ − m)²)/2σ² − ½.
+
+    Otherwise it is D_KL(π‖μ), in which π and μ are exchanged.
     """
     one = mean.dtype.type(1)
     for b in range(mean.shape[0]):
@@ -68,7 +67,7 @@ def divergence_gradient(
 
 
 def divergence(mean: AnyFloats, log_sigma: AnyFloats, mu_mean: AnyFloats, mu_log_sigma: AnyFloats) -> AnyFloats:
-    """Return D_KL(μ‖π) `[…]` of Gaussians with parameters `[…, A]`; distant ones are not bounded."""
+    """Return D_KL(μ‖π) of Gaussians with parameters `[…, A]`, summed over action dimensions and without bound."""
     wider = elementwise.exp(2 * (mu_log_sigma - log_sigma))
     spread = wider + ((mu_mean - mean) * elementwise.exp(-log_sigma)) ** 2
     summed: AnyFloats = (log_sigma - mu_log_sigma + (spread - 1) / 2).sum(axis=-1)

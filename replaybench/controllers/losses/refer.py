@@ -1,12 +1,13 @@
-"""ReF-ER: rules for far-policy experiences, their count, and stored returns (Novati & Koumoutsakos 2019).
+"""ReF-ER, the count of far-policy experiences, and stored returns (Novati & Koumoutsakos 2019).
 
-Returns follow Retrace with Q := V (eq. 6 to 8, after Munos et al. 2016), where r[t] is the reward of step t:
+Returns are those of Retrace with the approximation Q = V (eq. 6 to 8 of that paper, after Munos et al. 2016). With
+r[t], the reward of step t, and ρ[t], its importance weight,
 
-    Q_ret[t] = r[t] + γ V_tbc[t+1],    V_tbc[t] = V[t] + min(1, ρ[t]) (Q_ret[t] − V[t])
+    Q_ret[t] = r[t] + γ V_tbc[t+1],    V_tbc[t] = V[t] + min(1, ρ[t]) (Q_ret[t] − V[t]).
 
-Every stored step holds its latest V and ρ. When these are updated, the change is propagated back to the start of the
-episode, or until it is below rounding. The stored returns of finished episodes are therefore always equal to the
-full recursion. (If rewards are normalised, returns are computed with the current scale.)
+Every stored step has its latest V and ρ. When they are updated, the change is propagated back to the start of the
+episode, or until it is below rounding. The stored returns of finished episodes are therefore always equal to the full
+recursion. If rewards are normalised, each return is computed with the scale at that time.
 """
 
 from collections.abc import Mapping
@@ -20,19 +21,19 @@ from replaybench.runtime.arrays import AnyFloats, Bools, Floats, Floats32, Integ
 from replaybench.runtime.kernel import kernel
 
 RHO_LIMIT: Final = 1e3
-"""Bound on ρ if Rule 2 is used without Rule 1 (section 5.3)."""
+"""Bound on ρ if Rule 2 is used without Rule 1 (Novati & Koumoutsakos 2019, section 5.3)."""
 
 
 class Rules(NamedTuple):
-    """The rules of ReF-ER in one update, for kernels.
+    """The rules of ReF-ER that apply in one update (Novati & Koumoutsakos 2019, section 3).
 
     Attributes:
-        c_max: ρ in (1/c_max, c_max) is near-policy.
-        mask: whether Rule 1 is used: far-policy samples give no gradient ĝ.
-        pull: whether Rule 2 is used: the divergence is penalised.
-        mu_pi: whether the divergence is D_KL(μ‖π); otherwise D_KL(π‖μ).
-        limit: bound on ρ.
-        beta: β, float64 `[M]`.
+        c_max: An experience is near-policy if its importance weight ρ lies in (1/c_max, c_max), else far-policy.
+        mask: Whether Rule 1 applies, by which far-policy samples give no gradient of the loss.
+        pull: Whether Rule 2 applies, which penalises the divergence from past behaviours.
+        mu_pi: Whether this divergence is D_KL(μ‖π), otherwise D_KL(π‖μ), for policy π and behaviour μ.
+        limit: Upper bound on ρ.
+        beta: Coefficient β of each member, float64 `[M]`. The penalty has the weight 1 − β.
     """
 
     c_max: float
@@ -44,13 +45,14 @@ class Rules(NamedTuple):
 
 
 class ReFER:
-    """ReF-ER of a population.
+    """The state of ReF-ER for M members (Novati & Koumoutsakos 2019, section 3).
+
+    Without settings no rule applies, and β stays 1. Then c_max = 5 only defines which experiences are far-policy.
 
     Args:
-        settings: those of the strategy, or None. Without settings no rule applies, and β stays 1; c_max = 5 then only
-            defines which experiences are far-policy.
-        members: M.
-        learning_rate: the step size of β, unless the settings state one.
+        settings: Settings of ReF-ER in the replay strategy, or None.
+        members: Number of members M.
+        learning_rate: Step size of β, unless the settings contain one.
     """
 
     def __init__(self, settings: Any, members: int, learning_rate: float) -> None:
@@ -68,26 +70,29 @@ class ReFER:
         self._rules = Rules(self.c_max(1), self.mask, self.pull, self.mu_pi, limit, self.beta)
 
     def annealed(self, update: int) -> float:
-        """Return 1/(1 + A·t), the factor on learning rates and on C (eq. 13); t counts updates from 1."""
+        """Return 1/(1 + A·t), the factor on learning rates and on C (Novati & Koumoutsakos 2019, eq. 13).
+
+        A is the setting `anneal`, and t is the number of the update, counted from 1.
+        """
         return 1.0 / (1.0 + self.anneal * update)
 
     def rules(self, update: int) -> Rules:
-        """Return the rules in update t."""
+        """Return the rules that apply in update number `update`, counted from 1."""
         return self._rules._replace(c_max=self.c_max(update)) if self.anneal else self._rules
 
     def slowed(self, rate_factor: Floats32, update: int) -> Floats32:
-        """Return factors on learning rates `[M]`, annealed for update t."""
+        """Return factors `[M]` on learning rates, annealed for update number `update`, counted from 1."""
         return rate_factor * np.float32(self.annealed(update)) if self.anneal else rate_factor
 
     def c_max(self, update: int) -> float:
-        """Return c_max after t updates, 1 + C/(1 + A·t)."""
+        """Return c_max = 1 + C/(1 + A·t) after t updates, for settings C and A (Novati & Koumoutsakos 2019, eq. 13)."""
         return 1.0 + self.c * self.annealed(update)
 
     def move_beta(self, far_fraction: Floats, update: int) -> None:
-        """Move β after update t (eq. 12), given n_far/N `[M]`, if Rule 2 applies.
+        """Adapt β after an update by Rule 2 (Novati & Koumoutsakos 2019, eq. 12), if this rule applies.
 
-        β moves towards 0 if the far-policy fraction of stored experiences exceeds D, else towards 1. If it rises, the
-        step is computed for 1 − β, so that both fixed points are exact.
+        β moves towards 0 if the fraction n_far/N `[M]` of far-policy experiences in the buffer exceeds the setting D.
+        Otherwise it moves towards 1. A rising β is computed from 1 − β, so that both fixed points are exact.
         """
         if self.pull:
             eta = self.learning_rate * self.annealed(update) if self.beta_rate is None else self.beta_rate
@@ -97,30 +102,34 @@ class ReFER:
 
 @kernel
 def near_policy(rho: float, c_max: float) -> bool:
-    """Return whether 1/c_max < ρ < c_max; NaN is not."""
+    """Return whether 1/c_max < ρ < c_max, which is false for NaN."""
     return 1.0 / c_max < rho < c_max
 
 
 @kernel
 def gives_gradient(rho: float, rules: Rules) -> bool:
-    """Return whether a sample of this ρ contributes to gradients under Rule 1; without that rule all do."""
+    """Return whether a sample with importance weight ρ gives a gradient under the rules of ReF-ER."""
     return not rules.mask or near_policy(rho, rules.c_max)
 
 
 Counts = Integers
 
 RHO, FAR = 0, 1
-"""Indices of these two numbers in the traces of both rules."""
+"""Columns of these two numbers in the traces of both rules."""
 
 RECOUNT: Final = 1000
 """Number of updates between full recounts of far-policy steps."""
 
 
 class FarCount(TraceRule):
-    """The traces `rho`, the importance weight, and `far`, 1 if a step is far-policy; a `TraceRule`.
+    """A rule that counts the far-policy steps in the buffers of M members.
+
+    The buffer stores two numbers (traces) of this rule with every step. They are `rho`, the latest importance weight,
+    and `far`, which is 1 if the step is far-policy.
 
     Attributes:
-        far, stored_steps: int64 `[M]`, number of far-policy steps, and of all.
+        far: Number of far-policy steps in each buffer; int64, shape `[M]`.
+        stored_steps: Number of all steps in each buffer; int64, shape `[M]`.
     """
 
     names: tuple[str, ...] = ("rho", "far")
@@ -131,17 +140,17 @@ class FarCount(TraceRule):
 
     @property
     def fraction(self) -> Floats:
-        """n_far/N `[M]`, 0 where nothing is stored."""
+        """Fraction of far-policy steps in each buffer, shape `[M]`. It is 0 for an empty buffer."""
         return self.far / np.maximum(self.stored_steps, 1)
 
     def evicting(self, values: Floats32, previous: Links, next: Links, slots: Slots) -> None:
-        """Remove the steps in `slots` `[M]` from the counts."""
+        """Remove the steps at buffer indices `slots` `[M]` from the counts."""
         gone = np.flatnonzero(slots >= 0)
         self.far[gone] -= values[gone, slots[gone], FAR].astype(np.int64)
         self.stored_steps[gone] -= 1
 
     def stored(self, values: Floats32, previous: Links, next: Links, slots: Slots, ended: Bools) -> None:
-        """Count the new steps in `slots` `[M]`; ρ = 1, because the current policy chose them."""
+        """Count the new steps at buffer indices `slots` `[M]`, with ρ = 1 because the current policy acted."""
         new = np.flatnonzero(slots >= 0)
         values[new, slots[new], RHO], values[new, slots[new], FAR] = 1, 0
         self.stored_steps[new] += 1
@@ -149,7 +158,7 @@ class FarCount(TraceRule):
     def annotated(
         self, values: Floats32, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, NDArray[Any]]
     ) -> None:
-        """Write the samples' ρ, `annotations["rho"]` `[M, B]`, and update the counts and β."""
+        """Store the latest importance weights `rho` `[M, B]` of B sampled steps, and update the counts and β."""
         update = int(self.steps[0])
         c_max = self.refer.c_max(update)
         _write_rho(values, idx, annotations["rho"], c_max, self.far)
@@ -158,12 +167,12 @@ class FarCount(TraceRule):
         self.refer.move_beta(self.fraction, update)
 
     def loaded(self, values: Floats32, count: Counts) -> None:
-        """Count the steps in the first `count` `[M]` slots of a loaded buffer."""
+        """Count the steps of a loaded buffer, which are at the first `count` `[M]` indices of each member."""
         self.stored_steps[:] = count
         self.far[:] = [int(values[m, :n, FAR].sum()) for m, n in enumerate(count)]
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """Return the counts."""
+        """Return the counts by name, without copying."""
         return {"far": self.far, "stored_steps": self.stored_steps}
 
 
@@ -181,7 +190,7 @@ def _write_rho(values: Floats32, idx: Slots, rho: AnyFloats, c_max: float, far: 
 
 @kernel
 def _recount_far(values: Floats32, stored: Counts, c_max: float, far: Counts) -> None:
-    """Recount far-policy steps with the current c_max; stored steps are in the first slots."""
+    """Recount far-policy steps with the current c_max, at the first `stored` `[M]` indices of each buffer."""
     for m in range(stored.size):
         far[m] = 0
         for slot in range(stored[m]):
@@ -196,12 +205,15 @@ ONE = np.float32(1)
 
 
 class StoredReturns(FarCount):
-    """The traces `rho`, `far`, `value` V, `q_ret`, `reward` and `truncated`, 1 where an episode was truncated.
+    """A rule that computes the Retrace return of every step in the buffer (Novati & Koumoutsakos 2019, eq. 6 to 8).
 
-    If a step's successor is not stored, its `q_ret` contains the bootstrap. This is 0 after termination; V(s′) after
-    truncation, updated whenever the step is replayed; V(s′) if the successor was discarded; and the successor's latest
-    V_tbc if it was evicted. An experience must have the fields `value` (V(s) at collection), `truncated` and, if it
-    ends an episode, `q_ret`. `scale` `[M]` is the factor on each member's rewards.
+    The return of a step whose successor is not in the buffer contains a bootstrap. It is 0 after termination. After
+    truncation, it is V(s′), which is updated whenever the step is replayed. It is also V(s′) if the successor was not
+    stored. If the successor was overwritten, it is the latest V_tbc of the successor (eq. 7).
+
+    Experiences must have the fields `value`, which is V(s) at collection, `truncated` and, at the end of an episode,
+    `q_ret`. The numbers (traces) of a step are `rho`, `far`, `value`, `q_ret`, `reward` and `truncated`, which is 1 if
+    the episode was truncated at this step. `scale` `[M]` is the factor on each member's rewards.
     """
 
     names = ("rho", "far", "value", "q_ret", "reward", "truncated")
@@ -212,19 +224,19 @@ class StoredReturns(FarCount):
         self._last = np.full(members, -1, np.int64)
 
     def followed(self, values: Floats32, last: Slots, experience: Mapping[str, NDArray[Any]]) -> None:
-        """Bootstrap the steps in slots `last` `[M]` from their successors' values until these are stored."""
+        """Bootstrap the steps at buffer indices `last` `[M]` from their successors' values, until these are stored."""
         self._last[:] = last
         m = np.flatnonzero(last >= 0)
         reward, value = values[m, last[m], REWARD], experience["value"][m, 0].astype(np.float32)
         values[m, last[m], Q_RET] = self.scale[m].astype(np.float32) * reward + self.discount * value
 
     def evicting(self, values: Floats32, previous: Links, next: Links, slots: Slots) -> None:
-        """Compute the returns of all earlier steps of the episodes of `slots` `[M]`, which are then evicted."""
+        """Compute the returns of all steps before those at buffer indices `slots` `[M]`, which will be overwritten."""
         super().evicting(values, previous, next, slots)
         _sweep_all(values, previous, slots, self.discount, self.scale)
 
     def stored(self, values: Floats32, previous: Links, next: Links, slots: Slots, ended: Bools) -> None:
-        """Compute the returns of an episode when it has ended, or when its latest step was discarded."""
+        """Compute the returns of an episode when it has ended, or when its latest step was not stored."""
         super().stored(values, previous, next, slots, ended)
         unfinished = (slots >= 0) & ~ended
         m = np.flatnonzero(unfinished)
@@ -235,7 +247,10 @@ class StoredReturns(FarCount):
     def annotated(
         self, values: Floats32, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, Any]
     ) -> None:
-        """Write the samples' `rho` and `value` `[M, B]`, and `bootstrap`, V(s′), if truncated; update returns."""
+        """Store new values of B sampled steps of each member, and update returns.
+
+        The annotations `[M, B]` are ρ (`rho`), V(s) (`value`) and, for truncated steps, V(s′) (`bootstrap`).
+        """
         super().annotated(values, previous, next, idx, annotations)
         renewed = annotations["value"], annotations["bootstrap"]
         _renew_values(values, previous, idx, *renewed, self.discount, self.scale)
@@ -245,14 +260,19 @@ class StoredReturns(FarCount):
 def earlier_return(
     r_tm1: np.float32, v_t: np.float32, rho_t: np.float32, q_ret_t: np.float32, discount: np.float32
 ) -> np.float32:
-    """Q_ret[t−1] = r[t−1] + γ (V[t] + min(1, ρ[t]) (Q_ret[t] − V[t])), eq. 6, arranged so that Q_ret[t] enters last."""
+    """Return the Retrace return of step t − 1, given step t (Novati & Koumoutsakos 2019, eq. 6 with Q = V).
+
+        Q_ret[t−1] = r[t−1] + γ (V[t] + min(1, ρ[t]) (Q_ret[t] − V[t]))
+
+    The terms are arranged so that Q_ret[t] enters last, because successive steps wait for it.
+    """
     kept = discount * (ONE if rho_t > ONE else rho_t)
     return (r_tm1 + (discount - kept) * v_t) + kept * q_ret_t
 
 
 @kernel
 def _sweep(values: Floats32, previous: Links, m: int, slot: int, discount: np.float32, scale: np.float32) -> None:
-    """Compute the returns of all steps that are linked before a step, backwards."""
+    """Compute the Retrace returns of all earlier steps of an episode, backwards from the step in `slot`."""
     while previous[m, slot] >= 0:
         step, before = values[m, slot], values[m, previous[m, slot]]
         before[Q_RET] = earlier_return(scale * before[REWARD], step[VALUE], step[RHO], step[Q_RET], discount)
@@ -268,15 +288,10 @@ def _sweep_all(values: Floats32, previous: Links, slots: Slots, discount: np.flo
 
 @kernel
 def _renew_values(
-    values: Floats32,
-    previous: Links,
-    idx: Slots,
-    value: AnyFloats,
-    bootstrap: AnyFloats,
-    discount: np.float32,
+    values: Floats32, previous: Links, idx: Slots, value: AnyFloats, bootstrap: AnyFloats, discount: np.float32,
     scale: Floats,
-) -> None:
-    """Write the samples' values, then recompute returns backwards from all samples."""
+) -> None:  # fmt: skip
+    """Store the values of sampled steps, then recompute Retrace returns backwards from all of them."""
     slots = np.empty(idx.shape[1], np.int64)
     for m in range(idx.shape[0]):
         factor, count = np.float32(scale[m]), 0
@@ -294,11 +309,12 @@ def _renew_values(
 
 @kernel
 def _sweep_from(steps: Floats32, previous: Integers32, slots: Slots, discount: np.float32, scale: np.float32) -> None:
-    """Recompute returns backwards from one member's steps in ascending `slots`; `steps` is flat, `[N · K]`.
+    """Recompute returns backwards from one member's steps in ascending `slots`.
 
-    A sweep stops where a return does not change: earlier returns are consistent, or another sweep updates them. Later
-    steps are swept first. A sweep is a chain of dependent sums. Therefore a few lanes, each with neighbouring slots,
-    take turns of a few steps, so that their chains overlap. Unsigned indices avoid tests for negative ones.
+    `steps` is the flat array of traces. A sweep stops where a return does not change. Earlier returns are then
+    consistent, or another sweep updates them. Later steps are swept first. A sweep is a chain of dependent sums.
+    Therefore a few lanes, each with neighbouring slots, take turns of a few steps, so that their chains overlap.
+    Unsigned indices avoid tests for negative ones.
     """
     at, start, end = np.empty(LANES, np.uint64), np.empty(LANES, np.int64), np.empty(LANES, np.int64)
     share, lanes = -(-slots.size // LANES), 0

@@ -1,6 +1,6 @@
 """Batches of experiences for compiled updates, and their temporal-difference targets.
 
-Values v or q of step t − 1 move towards r_t + discount_t v_t, where discount_t is 0 when the episode terminated.
+The target of a value at step t − 1 is r_t + discount_t v_t, where discount_t is γ, or 0 if the episode terminated.
 """
 
 from typing import Any, NamedTuple
@@ -13,20 +13,24 @@ from replaybench.runtime.kernel import kernel
 
 
 class Experiences(NamedTuple):
-    """The arrays of a batch, as compiled updates take them: M rows of B experiences, a row for each member.
+    """The arrays of a batch, as compiled updates take them.
 
-    For a chunk of U updates there are M·U rows, and row m·U + u is for update u of member m.
+    Rows belong to members, and each row has B samples. For a chunk of U updates there are M·U rows, and row m·U + u is
+    for update u of member m. The suffix `tm1` means step t − 1, and `t` the next step.
 
     Attributes:
-        observation, next_observation: s_tm1 and s_t `[M, B, S]`, normalised; for recurrent networks, segments that end
-            with them (`Inputs`).
-        action: `[M, B, A]`.
-        reward, terminated: as stored, `[M, B, 1]`; see `outcome`.
-        weight, actor_weight: weights of each sample in the losses of critic and actor, `[M, B]`.
-        rate_factor: factor on the learning rates `[M]`.
-        mu_mean, mu_log_sigma: the Gaussian μ from which the action was drawn, `[M, B, A]`; `[M, B, 0]` if unknown.
-        reward_factor: float64 `[M]`, factor on rewards.
-        discount: γ.
+        observation: Normalised observations s_tm1, shape `[M, B, S]`. For recurrent networks, see `Histories`.
+        action: Actions at step t − 1, shape `[M, B, A]`.
+        reward: Rewards as stored, shape `[M, B, 1]`. `outcome` returns them scaled.
+        next_observation: Normalised observations s_t, in the form of `observation`.
+        terminated: 1 if s_t is terminal, shape `[M, B, 1]`.
+        weight: Weight of each sample in the critic's loss, shape `[M, B]`.
+        actor_weight: Weight of each sample in the actor's loss, shape `[M, B]`.
+        rate_factor: Factor on the learning rates, shape `[M]`.
+        mu_mean: Mean of the Gaussian from which the action was drawn, shape `[M, B, A]`, or `[M, B, 0]` if unknown.
+        mu_log_sigma: Logarithm of the Gaussian's standard deviation, in the same shape.
+        reward_factor: Factor on rewards; float64, shape `[M]`.
+        discount: Discount factor γ.
     """
 
     observation: Any
@@ -45,7 +49,7 @@ class Experiences(NamedTuple):
 
 @typeof_impl.register(Experiences)
 def _type_of(x: Experiences, context: Any) -> Any:
-    """Return the Numba type with arbitrary strides of 3-D arrays, so that one kernel serves views and copies."""
+    """Return the Numba type with arbitrary strides of 3-D arrays, so that one kernel accepts views and copies."""
     kinds = [typeof_impl(value, context) for value in x]
     return types.NamedTuple([_any_strides(kind) for kind in kinds], Experiences)
 
@@ -56,7 +60,7 @@ def _any_strides(kind: Any) -> Any:
 
 @kernel
 def outcome(x: Experiences, row: int, b: int, kind: Any) -> tuple[Any, Any]:
-    """Return a sample's scaled r_t and its discount_t (γ, or 0 after termination), both of type `kind`."""
+    """Return the scaled reward r_t and discount_t of sample b, where discount_t is γ, or 0 after termination."""
     r_t = kind(x.reward_factor[row]) * x.reward[row, b, 0]
     discount_t = kind(x.discount) * (kind(1) - x.terminated[row, b, 0])
     return r_t, discount_t
@@ -70,7 +74,7 @@ def td_error(q_tm1: float, r_t: float, discount_t: float, q_t: float) -> float:
 
 @kernel
 def targets(x: Experiences, row: int, v_t: AnyFloats, y: AnyFloats) -> None:
-    """Write the targets y = r_t + discount_t v_t of a row's samples, given values v_t of their successors; `[B, 1]`."""
+    """Write the targets y = r_t + discount_t v_t of B samples, given the values v_t `[B, 1]` of their successors."""
     for b in range(y.shape[0]):
         r_t, discount_t = outcome(x, row, b, y.dtype.type)
         y[b, 0] = r_t + discount_t * v_t[b, 0]

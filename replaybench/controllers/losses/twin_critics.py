@@ -1,4 +1,4 @@
-"""Twin critics: two networks learn the same action values, and the smaller value is used.
+"""Twin critics, which are two networks that learn the same action values, of which the smaller is used.
 
 The minimum counteracts over-estimation by a policy that maximises one critic (Fujimoto et al. 2018, section 4.2).
 """
@@ -19,7 +19,11 @@ Twins: TypeAlias = tuple[TrainState, TrainState]
 
 
 class TwinWorkspace(NamedTuple):
-    """Work space of one member's twins: tape, values and loss gradients `[B, 1]`, gradients to actions `[B, A]`."""
+    """The work arrays of one member's twin critics for B samples.
+
+    `tape` is for the passes of a critic. `q`, `q_other` and `d_q` are values and loss gradients `[B, 1]`. `d_action`
+    and `d_other` are gradients of the values with respect to actions `[B, A]`.
+    """
 
     tape: Tape
     q: AnyFloats
@@ -30,7 +34,7 @@ class TwinWorkspace(NamedTuple):
 
 
 def twin_workspace(tape: Tape, batch: int, actions: int, dtype: DTypeLike) -> TwinWorkspace:
-    """Allocate the work space for batches of `batch` experiences."""
+    """Allocate the work arrays for batches of `batch` experiences."""
     q, q_other, d_q = (np.zeros((batch, 1), dtype) for _ in range(3))
     d_action, d_other = (np.zeros((batch, actions), dtype) for _ in range(2))
     return TwinWorkspace(tape, q, q_other, d_q, d_action, d_other)
@@ -40,7 +44,7 @@ def twin_workspace(tape: Tape, batch: int, actions: int, dtype: DTypeLike) -> Tw
 def lesser_value(
     critics: tuple[Network, Network], m: int, workspace: TwinWorkspace, observation: AnyFloats, action: AnyFloats
 ) -> None:
-    """Write min_i Q_i(s, a) of member m to `workspace.q`, for s `[B, S]` and a `[B, A]`."""
+    """Compute min_i Q_i(s, a) of member m in `workspace.q`, for B pairs of s `[B, S]` and a `[B, A]`."""
     q, q_other = workspace.q, workspace.q_other
     forward(critics[0], m, workspace.tape, observation, action, q)
     forward(critics[1], m, workspace.tape, observation, action, q_other)
@@ -52,7 +56,7 @@ def lesser_value(
 def lesser_gradient(
     critics: Twins, m: int, workspace: TwinWorkspace, observation: AnyFloats, action: AnyFloats
 ) -> None:
-    """Write min_i Q_i(s, a) of member m to `workspace.q` and its gradient to the action to `workspace.d_action`."""
+    """Compute min_i Q_i(s, a) of member m in `workspace.q`, and its gradient ∂/∂a in `workspace.d_action`."""
     q, q_other, d_action, d_other = workspace.q, workspace.q_other, workspace.d_action, workspace.d_other
     workspace.d_q[:] = 1
     forward(critics[0].network, m, workspace.tape, observation, action, q)
@@ -71,9 +75,10 @@ def fit_twins(
     critics: Twins, m: int, workspace: TwinWorkspace, x: Experiences, row: int, y: AnyFloats, coefficient: float,
     step: int, delta: AnyFloats,
 ) -> None:  # fmt: skip
-    """Do one step of member m's critics, on a row of x, for the losses coefficient · mean_b w_b (y_b − Q_i(s_b, a_b))².
+    """Do one step of Adam on both critics of member m, with targets y `[B, 1]` for the samples in a row of x.
 
-    Write ½ (|δ₁| + |δ₂|) before the step to `delta` `[B]` (Wang & Ross 2019, section 3.3).
+    The loss of critic i is coefficient · mean_b w_b (y_b − Q_i(s_b, a_b))². The mean TD error ½ (|δ₁| + |δ₂|) before
+    the step is written to `delta` `[B]` (Wang & Ross 2019, section 3.3).
     """
     batch = y.shape[0]
     kind = y.dtype.type

@@ -1,1 +1,1 @@
-"""Populations of networks: forward and backward passes, and Adam."""
+"""Networks of several members, with forward pass, backward pass and optimiser."""

@@ -1,6 +1,7 @@
-"""Adam for one member of a population, and the low-pass filter of target networks.
+"""Adam for one member, and the low-pass filter of target networks.
 
-Kingma & Ba (2015), Algorithm 1, with PyTorch's order of operations, so that both can be compared step by step.
+Adam is Algorithm 1 of Kingma & Ba (2015), with PyTorch's order of operations, so that both can be compared step by
+step.
 """
 
 from typing import Any, NamedTuple
@@ -11,16 +12,21 @@ from replaybench.runtime.arrays import AnyFloats, Integers
 from replaybench.runtime.kernel import kernel
 
 _TINY = 1e-30
-"""Smaller moments are set to zero; next to `epsilon` they have no effect. The moments of dead units decay for ever and
-would become subnormal numbers, with which arithmetic is ten times slower."""
+"""Smaller moments are set to zero. Next to `epsilon` they have no effect. The moments of inactive units decay for ever
+and would become subnormal numbers, with which arithmetic is ten times slower."""
 
 
 class Adam(NamedTuple):
-    """Moments `[M, P]` and settings of one network's optimiser.
+    """The moments and settings of the Adam optimisers of one network.
 
-    `l2` times the parameters is added to the gradient (`coupled`), or `l2` shrinks the parameters directly (AdamW). If
-    `penalised` `[K, 2]` has rows, each is a range of parameters, and `l2` is added to their gradient only, before
-    clipping. `clip` bounds the Euclidean norm of each member's gradient.
+    Attributes:
+        first: First moments of the P parameters of each member, shape `[M, P]`.
+        second: Second moments, shape `[M, P]`.
+        l2: Weight decay.
+        coupled: Whether weight decay is added to the gradient. Otherwise, it shrinks the parameters directly (AdamW).
+        clip: Bound on the Euclidean norm of each member's gradient.
+        penalised: K ranges [first, end) of parameters, shape `[K, 2]`. If K > 0, weight decay acts only on the
+            gradients of these parameters, before clipping.
     """
 
     first: AnyFloats
@@ -45,7 +51,7 @@ def make_adam(
     coupled: bool = True,
     clip: float | None = None,
 ) -> Adam:
-    """Return the optimiser of `network`, with zero moments."""
+    """Return the optimiser of a network, with zero moments."""
     zeros = np.zeros_like(network.parameters)
     bound = np.inf if clip is None else clip
     everywhere = np.empty((0, 2), np.int64)
@@ -54,7 +60,10 @@ def make_adam(
 
 @kernel
 def adam_step(net: Any, m: int, adam: Adam, step: int, rate_factor: float) -> None:
-    """Apply member m's gradient; `step` counts from 1, `rate_factor` multiplies the learning rate."""
+    """Do one step of Adam on the parameters of member m.
+
+    `step` is the number of the step, counted from 1. `rate_factor` multiplies the learning rate.
+    """
     parameters, gradient = net.parameters[m], net.gradient[m]
     first, second = adam.first[m], adam.second[m]
     kind = parameters.dtype.type
@@ -89,7 +98,7 @@ def adam_step(net: Any, m: int, adam: Adam, step: int, rate_factor: float) -> No
 
 @kernel
 def track(target: Any, source: Any, m: int, tau: float) -> None:
-    """Low-pass filter member m's target: θ⁻ ← (1 − τ) θ⁻ + τ θ (de Bruin et al. 2018, section 3.2)."""
+    """Update member m's target network by θ⁻ ← (1 − τ) θ⁻ + τ θ (de Bruin et al. 2018, section 3.2)."""
     slow, fast = target.parameters[m], source.parameters[m]
     keep, take = slow.dtype.type(1.0 - tau), slow.dtype.type(tau)
     for i in range(slow.size):

@@ -1,8 +1,8 @@
-"""LSTM layers of a population: forward pass and backpropagation through time.
+"""LSTM layers of M members, with forward pass and backpropagation through time.
 
-Hochreiter & Schmidhuber (1997) with forget gates (Gers et al. 2000), layers stacked as in `torch.nn.LSTM`. As in `mlp`,
-activations are transposed, so that the segments of a batch are the vector axis. Each layer runs over all steps before
-the next one starts, so that its weights stay in the first-level cache.
+The layers are those of Hochreiter & Schmidhuber (1997) with forget gates (Gers et al. 2000), stacked as in
+`torch.nn.LSTM`. Activations are transposed, so that vector instructions run along the segments of a batch. Each layer
+runs over all steps before the next one starts, so that its weights stay in the first-level cache.
 """
 
 from dataclasses import dataclass
@@ -22,10 +22,11 @@ Lengths = Integers
 
 
 class LSTMNetwork(NamedTuple):
-    """View for kernels: flat arrays with a leading member axis, and their plan.
+    """The arrays of M stacks of LSTM layers, with their layout, for compiled functions.
 
-    `plan[l]` = (inputs, parameter offset, tape row) of layer l. `inputs` counts the outputs of the layer below, without
-    the layer's own state and the constant 1 that multiplies the bias.
+    `plan` has one row of 3 integers per layer. They are the number of inputs from the layer below, the index of the
+    first parameter, and the row of the inputs in the tape. The layer's own state and the constant 1 are not counted as
+    inputs.
     """
 
     parameters: AnyFloats
@@ -35,13 +36,20 @@ class LSTMNetwork(NamedTuple):
 
 
 class LSTMTape(NamedTuple):
-    """Work space of one member's pass over B segments of at most T steps, read by its backward pass.
+    """The work arrays of one member's pass over B segments of at most T steps, which its backward pass reads.
 
-    A batch is padded to B' segments, a whole number of vectors. Slot t of `values` `[rows, slots, B']` holds each
-    layer's inputs x of step t, its state h before step t, and ones. The other results are `gates` `[L, T, 4 · U · B']`
-    (input, forget, output, candidate), `cells` `[L, T + 1, U · B']` and their tanh `squashed` `[L, T, U · B']`. Scratch
-    of the backward pass: `errors` `[T, U · B']` of a layer's output, `carried` `[3, U · B']`, `d_gates` `[4 · U, B']`
-    of one step and `upright` `[T · B', 4 · U]` of all. Gradients flow through the last `reach` steps of each segment.
+    There are L layers of U units. B' is B, padded to whole vectors of the processor. Gradients flow through the last
+    `reach` steps of each segment.
+
+    Attributes:
+        values: Inputs, state h before the step, and ones of each layer; shape `[rows, slots, B']`, one slot per step.
+        gates: Input, forget, output and candidate gates; shape `[L, T, 4 · U · B']`.
+        cells: States c of the cells; shape `[L, T + 1, U · B']`.
+        squashed: tanh of the cells after each step; shape `[L, T, U · B']`.
+        errors: Gradient with respect to the outputs of a layer; shape `[T, U · B']`.
+        carried: Scratch of the passes, shape `[3, U · B']`.
+        d_gates: Gradient with respect to the gates of one step, shape `[4 · U, B']`.
+        upright: Transposed gradients with respect to the gates of all steps, shape `[T · B', 4 · U]`.
     """
 
     reach: int
@@ -57,7 +65,7 @@ class LSTMTape(NamedTuple):
 
 @dataclass(frozen=True)
 class LSTMShape:
-    """Sizes of a stack of LSTM layers (2 × 32 units in Novati & Koumoutsakos 2019), and the initial forget bias."""
+    """The shape of a stack of LSTM layers, by default 2 layers of 32 units as in Novati & Koumoutsakos (2019)."""
 
     inputs: int
     layers: int = 2
@@ -66,7 +74,7 @@ class LSTMShape:
 
     @property
     def parameter_count(self) -> int:
-        """Weights and biases of one member."""
+        """Number of weights and biases of one member."""
         return sum((inputs + self.units + 1) * 4 * self.units for inputs in self.layer_inputs)
 
     @property
@@ -76,18 +84,19 @@ class LSTMShape:
 
     @property
     def state_size(self) -> int:
-        """Size of the state of one member: h, then c, of each layer in turn."""
+        """Size of the state of one member, which consists of the output h and the cells c of each layer in turn."""
         return 2 * self.layers * self.units
 
 
 class PopulationLSTM:
-    """M stacks of LSTM layers of one shape.
+    """The LSTM layers of M members, which have the same shape.
 
     Attributes:
-        parameters, gradient: `[M, P]`, each member's weights and biases, layer by layer (weight `[in + U, 4U]` in C
-            order, with the rows of the inputs before those of the state, then bias `[4U]`). Columns belong to the
+        parameters: P parameters of each member, shape `[M, P]`, layer by layer. A layer with U units has weights
+            `[in + U, 4U]`, the rows of the inputs before those of its state, then biases `[4U]`. Columns belong to the
             input, forget and output gates, then to the candidate.
-        network: the view for kernels; it shares memory with both arrays.
+        gradient: Gradient of a loss with respect to the parameters, shape `[M, P]`.
+        network: Both arrays as a tuple that compiled functions accept. They share memory.
     """
 
     def __init__(self, shape: LSTMShape, members: int, dtype: DTypeLike = np.float32) -> None:
@@ -102,7 +111,7 @@ class PopulationLSTM:
         self.network = LSTMNetwork(self.parameters, self.gradient, np.array(rows, np.int64), shape.units)
 
     def initialise(self, stream: Stream) -> None:
-        """Draw weights uniformly from ±1/√units; set forget gates' biases to `forget_bias`, the others to zero.
+        """Draw weights uniformly from ±1/√units, and set biases to zero, but those of forget gates to `forget_bias`.
 
         Novati & Koumoutsakos (2019) do not state their initial weights. These are Torch's defaults, with open forget
         gates (Gers et al. 2000; Jozefowicz et al. 2015).
@@ -115,7 +124,7 @@ class PopulationLSTM:
                 array[:, self.shape.units : 2 * self.shape.units] = self.shape.forget_bias
 
     def named_weights(self, name: str) -> dict[str, AnyFloats]:
-        """Return views, layer by layer: `{name}.{layer}.weight` `[M, in + U, 4U]` and `.bias` `[M, 4U]`."""
+        """Return views of each layer's `{name}.{layer}.weight` `[M, in + U, 4U]` and `.bias` `[M, 4U]`, for U units."""
         named, columns = {}, 4 * self.shape.units
         for layer, (inputs, offset, _) in enumerate(self.network.plan):
             rows = inputs + self.shape.units + 1
@@ -124,7 +133,10 @@ class PopulationLSTM:
         return named
 
     def tape(self, segments: int, steps: int, reach: int | None = None) -> LSTMTape:
-        """Allocate passes over at most `segments` of `steps`; gradients flow through the last `reach`."""
+        """Allocate the work arrays of passes over at most `segments` segments of at most `steps` steps.
+
+        Gradients flow through the last `reach` steps, by default through all.
+        """
         kind, units, layers = self.parameters.dtype, self.shape.units, self.shape.layers
         batch = padded(segments, kind.itemsize)
         # An odd number, because strides of a power of two map to the same few cache lines.
@@ -150,10 +162,11 @@ class PopulationLSTM:
 def lstm_forward(
     net: LSTMNetwork, m: int, tape: LSTMTape, x: AnyFloats, length: Lengths, initial: AnyFloats, out: AnyFloats
 ) -> None:
-    """Run member m over B segments x `[B, T, in]`; segment b consists of its first `length[b]` steps.
+    """Run member m's LSTM over B segments, and write the outputs after the last step of each to `out`.
 
-    Segments start in the states `initial` `[B, 2 · L · U]`. The top layer's h after the last step of each is written to
-    the first U columns of out `[B, ≥ U]`. Values after the end of a segment must be finite; they have no influence.
+    Segment b consists of the first `length[b]` steps of x `[B, T, in]`. Later values have no effect, but must be
+    finite. The states before the first step are `initial` `[B, 2 · L · U]`, for L layers of U units. The first U
+    columns of `out` are written. The tape stores the numbers that `lstm_backward` needs.
     """
     values, units, layers = tape.values, net.units, net.plan.shape[0]
     steps = length.max()
@@ -177,7 +190,7 @@ def lstm_forward(
 
 @kernel
 def _layer_forward(net: LSTMNetwork, m: int, tape: LSTMTape, steps: int, layer: int, above: int) -> None:
-    """Run one layer over all steps; its h also become the input rows of the next layer, from row `above`."""
+    """Run one layer over all steps, and write its outputs to the inputs of the next layer, from row `above` on."""
     parameters, units = net.parameters[m], net.units
     inputs, offset, row = net.plan[layer]
     batch = tape.values.shape[2]
@@ -205,7 +218,11 @@ def _layer_forward(net: LSTMNetwork, m: int, tape: LSTMTape, steps: int, layer: 
 
 @kernel
 def lstm_state(net: LSTMNetwork, tape: LSTMTape, length: Lengths, out: AnyFloats) -> None:
-    """Write the state after `length[b]` steps of the last `lstm_forward` to out `[B, 2 · L · U]`: each layer's h, c."""
+    """Write the states after the last step of each segment of the last `lstm_forward` to `out`.
+
+    `length` `[B]` contains the number of steps of each of the B segments. A state consists of the output h and the
+    cells c of each layer in turn.
+    """
     units, batch = net.units, tape.values.shape[2]
     for layer in range(net.plan.shape[0]):
         inputs, _, row = net.plan[layer]
@@ -217,9 +234,11 @@ def lstm_state(net: LSTMNetwork, tape: LSTMTape, length: Lengths, out: AnyFloats
 
 @kernel
 def lstm_backward(net: LSTMNetwork, m: int, tape: LSTMTape, length: Lengths, d_out: AnyFloats) -> None:
-    """Propagate the loss gradient, the first U columns of d_out `[B, ≥ U]`, back through the last `lstm_forward`.
+    """Propagate the gradient of a loss back through the last `lstm_forward` of member m.
 
-    Overwrite member m's `gradient`. Gradients flow through the last `reach` steps of each segment.
+    The gradient with respect to the outputs is in the first columns of `d_out`, one per unit. The gradient with respect
+    to the parameters overwrites the member's row of `net.gradient`. Gradients flow through the last `tape.reach` steps
+    of each segment.
     """
     batch, errors, steps = tape.values.shape[2], tape.errors, length.max()
     errors[:steps] = 0
@@ -232,7 +251,7 @@ def lstm_backward(net: LSTMNetwork, m: int, tape: LSTMTape, length: Lengths, d_o
 
 @kernel
 def _stop_gradient(d_h: AnyFloats, d_c: AnyFloats, length: Lengths, reach: int, t: int, batch: int) -> None:
-    """Stop the gradient at step t of segments that end more than `reach` steps later."""
+    """Set gradients at step t to zero in segments that end more than `reach` steps later."""
     for b in range(length.size):
         if t < length[b] - reach:
             for u in range(d_h.size // batch):
@@ -241,7 +260,7 @@ def _stop_gradient(d_h: AnyFloats, d_c: AnyFloats, length: Lengths, reach: int, 
 
 @kernel
 def _layer_backward(net: LSTMNetwork, m: int, tape: LSTMTape, length: Lengths, layer: int) -> None:
-    """Propagate `errors` back through one layer, from its output to its input, and write its part of the gradient."""
+    """Propagate `tape.errors` from the outputs of one layer to its inputs, and write the gradient of its parameters."""
     parameters, units = net.parameters[m], net.units
     inputs, offset, row = net.plan[layer]
     batch, columns = tape.values.shape[2], 4 * units
@@ -282,10 +301,12 @@ def _layer_backward(net: LSTMNetwork, m: int, tape: LSTMTape, length: Lengths, l
 
 @kernel
 def cell_forward(gates: AnyFloats, before: AnyFloats, after: AnyFloats, squashed: AnyFloats, h: AnyFloats) -> None:
-    """Replace sums by gates `[4 · n]` (i, f, o, g); from cells `before` `[n]`, write cells `after`, their tanh and h.
+    """Compute one step of n LSTM cells, c ← f c + i g and h = o tanh(c) (Gers et al. 2000).
 
-    c ← f c + i g and h = o tanh(c) (Gers et al. 2000). The logistic function is ½ + ½ tanh(z / 2), so that all four
-    gates use the same vectorised tanh. Every loop writes one array: LLVM does not vectorise others.
+    The sums `gates` `[4 · n]` are replaced by the gates i, f, o and g. From the cells `before` the step, the cells
+    `after` it, their tanh `squashed` and `h` are computed, `[n]` each. The logistic function is ½ + ½ tanh(z / 2), so
+    that all four gates use the same vectorised tanh. Every loop writes one array, because LLVM does not vectorise other
+    loops.
     """
     n, half = before.size, gates.dtype.type(0.5)
     sigmoid = gates[: 3 * n]
@@ -308,7 +329,11 @@ def cell_forward(gates: AnyFloats, before: AnyFloats, after: AnyFloats, squashed
 def cell_backward(
     gates: AnyFloats, before: AnyFloats, squashed: AnyFloats, d_h: AnyFloats, d_c: AnyFloats, d_gates: AnyFloats
 ) -> None:
-    """Write the gradients to the gates' sums `[4 · n]` and to c before the step, given d_h and d_c `[n]` after it."""
+    """Propagate gradients back through one step of n LSTM cells.
+
+    `d_h` and `d_c` `[n]` are the gradients with respect to h and c after the step. The gradient with respect to c
+    before the step overwrites `d_c`. Those with respect to the gates' sums are written to `d_gates` `[4 · n]`.
+    """
     n, one = before.size, gates.dtype.type(1)
     i, f, o, g = gates[:n], gates[n : 2 * n], gates[2 * n : 3 * n], gates[3 * n :]
     d_i, d_f, d_o, d_g = d_gates[:n], d_gates[n : 2 * n], d_gates[2 * n : 3 * n], d_gates[3 * n :]

@@ -1,11 +1,12 @@
-"""Multilayer perceptrons of a population: forward and backward pass.
+"""Multilayer perceptrons of M members, with forward and backward pass.
 
-Every kernel works on one member, and a learner's update loops over members inside one compiled function. A member's
-weights, gradients and Adam moments (about 100 kB) then stay in cache, and its numbers are bit-identical for every M.
-Activations are transposed, `[width, batch]`, so that the batch is the vector axis of both passes.
+Every compiled function handles one member, and the update of a learner loops over the members. The weights, gradients
+and Adam moments of one member (about 100 kB) then stay in the processor's cache. The numbers of a member are
+bit-identical for every M. Activations are transposed, `[width, batch]`, so that vector instructions run along the
+batch.
 
-The C library's tanh costs as much as a hundred multiply-adds. In float32, tanh is therefore a rational function, which
-LLVM vectorises. Derivatives are computed from the activation's output.
+The C library's tanh takes as long as a hundred multiply-adds. In float32, tanh is therefore a rational function, which
+LLVM vectorises. Derivatives of activations are computed from their outputs.
 """
 
 import math
@@ -25,11 +26,11 @@ from replaybench.runtime.streams import Stream
 
 Scheme = Literal["fan_in", "xavier"]
 _EXTRA_ROWS = 3
-"""Rows of a tape after the normalised values ẑ of a layer: 1/σ, then two rows of sums."""
+"""Number of rows of a tape for the layer normalisation of a layer, after its normalised values: 1/σ, then two sums."""
 _EPSILON = 1e-5
 MOST_TAPES: Final = 8
 _FEW_OUTPUTS = 2
-"""Up to this number of outputs, weight gradients are dot products, because a strip would be mostly empty."""
+"""Up to this number of outputs, weight gradients are dot products, because `matmul` would leave most lanes unused."""
 
 
 Activation = Literal["relu", "tanh", "softsign"]
@@ -43,15 +44,15 @@ _SATURATED = np.float32(9.02)
 
 
 def _tanh32(x: Any) -> Any:
-    """Return tanh(x) in float32, at most 1.82 ulp from the exact value.
+    """Return tanh(x) in float32, with an error of at most 1.82 units in the last place.
 
-    Lambert's continued fraction for tanh(x/2), cut off after seven terms, is a P/Q; a = x/2 and P, Q have degree 3 in
-    a². With tanh 2t = 2 tanh t / (1 + tanh² t), Q − P = a² R and D = Q² + a² P²,
+    Lambert's continued fraction of tanh(x/2), cut off after seven terms, has the form a P/Q. Here, a = x/2, and P and Q
+    are polynomials of degree 3 in a². With tanh 2t = 2 tanh t / (1 + tanh² t), Q − P = a² R and D = Q² + a² P²,
 
         tanh x = x − x a² (Q R + P²) / D = 1 − (Q − a P)² / D.
 
-    The first form is used for |x| < 1, the second above. Both subtract a small number from an exact one. NaN gives NaN;
-    from |x| = 9.02 on, the result is ±1.
+    The first form is used for |x| < 1, the second for larger |x|. Both subtract a small number from an exact one. NaN
+    gives NaN. From |x| = 9.02 on, the result is ±1.
     """
     size = np.abs(x)
     z = _SATURATED if size > _SATURATED else size
@@ -73,7 +74,7 @@ def _tanh64(x: Any) -> Any:
 
 
 def _tanh(x: Any) -> Any:
-    """Return tanh in the precision of x; only compiled code can call it."""
+    """Return tanh(x) in the precision of x (compiled code only)."""
     raise NotImplementedError
 
 
@@ -84,11 +85,11 @@ def _tanh_of_type(x: Any) -> Any:
 
 @kernel
 def activate(values: AnyFloats, activation: int) -> None:
-    """Apply activation number `activation` (its place in `ACTIVATIONS`) to flat `values`, in place; NaN passes."""
+    """Apply activation function number `activation` of `ACTIVATIONS` to a flat array in place, and keep NaN."""
     kind = values.dtype.type
     if activation == _RELU:
         for i in range(values.size):
-            # A choice between 0 and the value would become masked stores, seven times as slow on AMD processors.
+            # Selecting 0 or the value would compile to masked stores, which take seven times as long on AMD processors.
             values[i] -= values[i] if values[i] < 0 else kind(0)
     elif activation == _TANH:
         for i in range(values.size):
@@ -100,7 +101,7 @@ def activate(values: AnyFloats, activation: int) -> None:
 
 @kernel
 def activate_backward(error: AnyFloats, output: AnyFloats, activation: int) -> None:
-    """Multiply flat `error` by the activation's derivative, given its `output` (as many elements or more)."""
+    """Multiply the flat gradient `error` by the derivative of an activation function, computed from its outputs."""
     kind = error.dtype.type
     if activation == _RELU:
         for i in range(error.size):
@@ -115,11 +116,19 @@ def activate_backward(error: AnyFloats, output: AnyFloats, activation: int) -> N
 
 
 class Network(NamedTuple):
-    """View of a population for kernels: flat arrays with a leading member axis, and their plan.
+    """The arrays of M fully connected networks, with the layout of their layers, for compiled functions.
 
-    `plan[l]` = (inputs, outputs, parameter offset, tape row, tape row of layer normalisation or −1) of layer l.
-    `inputs` counts an injected action and the constant 1 that multiplies the bias. The last row holds the network's
-    number of outputs and their tape row. `activation` is the index in `ACTIVATIONS`.
+    Attributes:
+        parameters: P parameters of each member, shape `[M, P]`.
+        gradient: Gradient of a loss with respect to the parameters, shape `[M, P]`.
+        plan: Layout, one row of 5 integers per layer. They are the numbers of inputs and outputs, the index of the
+            first parameter, and the rows of the inputs and of the normalised values (or −1) in the tape. Inputs include
+            an injected action and the constant 1 for the bias. A last row has the number of outputs and, in column 3,
+            their row in the tape.
+        inject: Index of the layer that the action joins.
+        actions: Size of the action.
+        activation: Index of the activation function in `ACTIVATIONS`.
+        tanh: Whether tanh is applied to the outputs of the network.
     """
 
     parameters: AnyFloats
@@ -132,11 +141,11 @@ class Network(NamedTuple):
 
 
 class Tape(NamedTuple):
-    """Work space of one member's forward pass, read by its backward pass.
+    """The work arrays of one member's forward pass, which its backward pass reads.
 
-    `values` `[T, stride]` holds the transposed input of each layer and the output, one row per unit, then the numbers
-    of layer normalisation. `errors` `[2, width, stride]` and `upright` `[stride, width]` are scratch for the backward
-    pass. Rows are padded to whole vectors.
+    `values` `[T, stride]` contains the transposed inputs of each layer and the outputs, one row per unit. Then follow
+    rows for layer normalisation. `errors` `[2, width, stride]` and `upright` `[stride, width]` are scratch arrays of
+    the backward pass. Rows are padded to whole vectors of the processor (`stride`, `width`).
     """
 
     values: AnyFloats
@@ -146,12 +155,17 @@ class Tape(NamedTuple):
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a fully connected network: `activation` between layers, linear or tanh output.
+    """The shape of a fully connected network.
 
-    `sizes` = (inputs, hidden…, outputs). An action of size `actions` joins the input of layer `inject` (0: with the
-    observation; 1: after the first hidden layer, de Bruin et al. 2018, B.1). A network with 0 inputs
-    receives its whole input in this way. With `layer_norm`, every hidden layer is normalised before its activation (Ba,
-    Kiros & Hinton 2016).
+    Attributes:
+        sizes: Numbers of inputs, of units in each hidden layer, and of outputs. With 0 inputs, the action is the only
+            input.
+        actions: Size of an action that joins the network; 0 if there is none.
+        inject: Index of the layer that the action joins. 0 means next to the observation. In de Bruin et al. (2018,
+            appendix B.1), it is 1.
+        tanh: Whether tanh is applied to the outputs, which are linear otherwise.
+        activation: Activation function of hidden layers.
+        layer_norm: Whether hidden layers are normalised before their activation (Ba, Kiros & Hinton 2016).
     """
 
     sizes: tuple[int, ...]
@@ -163,30 +177,31 @@ class Shape:
 
     @property
     def layers(self) -> list[tuple[int, int]]:
-        """(inputs, outputs) of each layer; inputs include the injected action."""
+        """Numbers of inputs and outputs of each layer, where inputs include an injected action."""
         pairs = zip(self.sizes[:-1], self.sizes[1:], strict=True)
         return [(i + self.actions * (layer == self.inject), o) for layer, (i, o) in enumerate(pairs)]
 
     @property
     def parameter_count(self) -> int:
-        """Weights, biases, gains and shifts of one member."""
+        """Number of parameters of one member, including gains and shifts of layer normalisation."""
         return sum(i * o + o for i, o in self.layers) + 2 * self.layer_norm * sum(self.sizes[1:-1])
 
 
 class PopulationMLP:
-    """M networks of one shape.
+    """The fully connected networks of M members, which have the same shape.
 
     Attributes:
-        parameters, gradient: `[M, P]`, each member's weights and biases, layer by layer (weight `[in, out]`, bias
-            `[out]`, and gain and shift `[out]` where the layer is normalised).
-        network: the view for kernels; it shares memory with both arrays.
+        parameters: P parameters of each member, shape `[M, P]`, layer by layer. A layer has weights `[in, out]`, biases
+            `[out]` and, if it is normalised, gains `[out]` and shifts `[out]`.
+        gradient: Gradient of a loss with respect to the parameters, shape `[M, P]`.
+        network: Both arrays as a tuple that compiled functions accept. They share memory.
     """
 
     def __init__(self, shape: Shape, members: int, dtype: DTypeLike = np.float32) -> None:
         self.shape = shape
         self.parameters = np.zeros((members, shape.parameter_count), dtype)
         self.gradient = np.zeros_like(self.parameters)
-        self._kept_tape = lru_cache(MOST_TAPES)(self.tape)  # of the latest batch sizes
+        self._kept_tape = lru_cache(MOST_TAPES)(self.tape)  # one tape for each of the latest batch sizes
         normalised = len(shape.layers) - 1 if shape.layer_norm else 0
         rows, offset, row = [], 0, 0
         kept = sum(inputs + 1 for inputs, _ in shape.layers) + shape.sizes[-1]
@@ -198,29 +213,23 @@ class PopulationMLP:
             kept += (outputs + _EXTRA_ROWS) * normal
         rows.append((shape.sizes[-1], 0, 0, row, -1))
         self._tape_rows = kept
-        self.network = Network(
-            self.parameters,
-            self.gradient,
-            np.array(rows, np.int64),
-            shape.inject,
-            shape.actions,
-            ACTIVATIONS.index(shape.activation),
-            shape.tanh,
-        )
+        plan, index = np.array(rows, np.int64), ACTIVATIONS.index(shape.activation)
+        self.network = Network(self.parameters, self.gradient, plan, shape.inject, shape.actions, index, shape.tanh)
 
     def initialise(
         self, stream: Stream, scheme: Scheme = "fan_in", output_scale: float = 1.0, output_bound: float | None = None
     ) -> None:
-        """Draw weights uniformly, set biases and shifts to zero and gains to one.
+        """Draw weights uniformly, and set biases and shifts to zero and gains to one.
 
-        De Bruin et al. (2018) do not state their initial weights. By default (`fan_in`) they are Torch's, with zero
-        biases. With random biases, untrained policies push to one side at rest; some never swing the pendulum up.
+        De Bruin et al. (2018) do not state their initial weights. The default `fan_in` is Torch's, but with zero
+        biases. With random biases, untrained policies push to one side at rest, and some never swing the pendulum up.
 
         Args:
-            stream: one number is drawn per parameter.
-            scheme: bounds of the weights: ±1/√inputs, or Glorot & Bengio's (2010, eq. 16) ±√(6 / (inputs + outputs)).
-            output_scale: factor on the weights of the last layer (0.1 in Novati & Koumoutsakos 2019).
-            output_bound: bound of the last layer's weights and biases (3e-3 in Lillicrap et al. 2016).
+            stream: Random stream, from which one number is drawn per parameter.
+            scheme: Bound of weights, 1/√inputs or, for `xavier`, √(6 / (inputs + outputs)) (Glorot & Bengio 2010,
+                eq. 16).
+            output_scale: Factor on the weights of the last layer, which is 0.1 in Novati & Koumoutsakos (2019).
+            output_bound: Bound of the last layer's weights and biases, which is 3e-3 in Lillicrap et al. (2016).
         """
         draws = stream.uniform(self.shape.parameter_count) * 2.0 - 1.0
         self.parameters[:] = 0.0
@@ -237,9 +246,9 @@ class PopulationMLP:
         self.parameters[:, last] *= output_scale
 
     def named_weights(self, name: str) -> dict[str, AnyFloats]:
-        """Return views, layer by layer: `{name}.{layer}.weight` `[M, in, out]` and `.bias` `[M, out]`.
+        """Return views of the weights `[M, in, out]` and biases `[M, out]` of all layers.
 
-        A normalised layer also has `.gain` and `.shift` `[M, out]`.
+        Names are `{name}.{layer}.weight` and `.bias`. Normalised layers also have `.gain` and `.shift` `[M, out]`.
         """
         named = {}
         for layer, (inputs, outputs, offset, _, kept) in enumerate(self.network.plan[:-1]):
@@ -251,12 +260,12 @@ class PopulationMLP:
         return named
 
     def weights(self) -> Integers:
-        """Return the range [first, end) of the parameters of each weight matrix, `[K, 2]`."""
+        """Return the range [first, end) of each of the K weight matrices among the parameters, as an array `[K, 2]`."""
         spans = [(offset, offset + (inputs - 1) * outputs) for inputs, outputs, offset, *_ in self.network.plan[:-1]]
         return np.array(spans, np.int64)
 
     def tape(self, batch: int) -> Tape:
-        """Allocate the work space of passes over `batch` rows."""
+        """Allocate the work arrays of forward and backward passes over `batch` samples."""
         stride = spread(batch, self.parameters.itemsize)
         width = spread(max(max(pair) for pair in self.shape.layers), self.parameters.itemsize)
         kind = self.parameters.dtype
@@ -266,7 +275,7 @@ class PopulationMLP:
         return Tape(values, aligned_zeros((2, width, stride), kind), aligned_zeros((stride, width), kind))
 
     def __call__(self, x: AnyFloats, action: AnyFloats | None = None) -> AnyFloats:
-        """Evaluate all members: x `[M, B, in]`, action `[M, B, A]` if one is injected → `[M, B, out]`."""
+        """Return outputs `[M, B, out]` for B inputs `[M, B, in]` of each member, and actions `[M, B, A]` if used."""
         x = np.ascontiguousarray(x, self.parameters.dtype)
         members, batch = x.shape[:2]
         net, out = self.network, np.empty((members, batch, self.shape.sizes[-1]), x.dtype)
@@ -280,7 +289,7 @@ class PopulationMLP:
 
 @kernel
 def _load_rows(rows: AnyFloats, x: AnyFloats) -> None:
-    """Store x `[B, n]` transposed, as the first n rows of `rows` `[≥ n, stride]`."""
+    """Write the transpose of x `[B, n]` to the first n rows of `rows`."""
     for b in range(x.shape[0]):
         for i in range(x.shape[1]):
             rows[i, b] = x[b, i]
@@ -288,7 +297,7 @@ def _load_rows(rows: AnyFloats, x: AnyFloats) -> None:
 
 @kernel
 def forward(net: Network, m: int, tape: Tape, x: AnyFloats, action: AnyFloats, out: AnyFloats) -> None:
-    """Evaluate member m: x `[B, in]`, action `[B, A]` (`[B, 0]` if none joins) → out `[B, out]`; fill the tape."""
+    """Compute member m's outputs `[B, out]` for B samples `x` and actions `[B, A]` or `[B, 0]`, and fill the tape."""
     parameters, values = net.parameters[m], tape.values
     stride, columns = values.shape[1], padded(x.shape[0], values.itemsize)
     flat = values.reshape(-1)
@@ -383,10 +392,11 @@ def _backward(net: Network, m: int, tape: Tape, d_out: AnyFloats, want_weights: 
 
 @njit(inline="always")
 def backward(net: Network, m: int, tape: Tape, d_out: AnyFloats, want_weights: bool, d_action: AnyFloats) -> None:
-    """Propagate the loss gradient d_out `[B, out]` of member m back through its last `forward`.
+    """Propagate the gradient of a loss back through the last `forward` of member m.
 
-    With `want_weights`, overwrite the member's `gradient`; otherwise, end at the injected action. Write the gradient to
-    this action to d_action `[B, A]`; `[B, 0]` skips it.
+    `d_out` `[B, out]` is the gradient with respect to the outputs for B samples. With `want_weights`, the gradient with
+    respect to the parameters overwrites the member's row of `net.gradient`. Otherwise, the pass ends at the layer that
+    the action joins. The gradient with respect to the action is written to `d_action` `[B, A]`; `[B, 0]` skips it.
     """
     # Without the conversion, Numba would compile again for the type of a literal True.
     _backward(net, m, tape, d_out, np.bool_(want_weights), d_action)
@@ -396,7 +406,7 @@ def backward(net: Network, m: int, tape: Tape, d_out: AnyFloats, want_weights: b
 def evaluate_single(
     parameters: AnyFloats, plan: Integers, activation: int, tanh: bool, x: AnyFloats, out: AnyFloats
 ) -> None:
-    """Evaluate every member for one observation, x `[M, 1, in]` → out `[M, 1, out]`, bit for bit as `forward`."""
+    """Compute the outputs `[M, 1, out]` for one observation `[M, 1, in]` of each member, bit for bit as `forward`."""
     last, width = plan.shape[0] - 2, 0
     for layer in range(last + 2):
         width = max(width, plan[layer, 0] + 1)
@@ -421,12 +431,12 @@ def normalise(
     flat: AnyFloats, start: int, kept: int, one: int, units: int, stride: int,
     parameters: AnyFloats, gain: int,
 ) -> None:  # fmt: skip
-    """Normalise a hidden layer in place: z becomes gain · ẑ + shift (Ba, Kiros & Hinton 2016, eq. 4).
+    """Normalise a hidden layer in place by z ← gain · ẑ + shift (Ba, Kiros & Hinton 2016, eq. 4).
 
-    ẑ = (z − mean) / √(variance + 1e-5), with mean and variance over the units of one sample. z `[units, stride]` begins
-    at `flat[start]`, a column for each sample. ẑ `[units, stride]` and then 1/σ `[stride]` are written from
-    `flat[kept]` on, for `normalise_backward`. gain and then shift, `[units]` each, begin at `parameters[gain]`.
-    `flat[one]` must be 1: it stands for a row of ones, so that sums are matrix products.
+    The normalised values are ẑ = (z − mean) / √(variance + 1e-5), with mean and variance over the units of one sample.
+    Matrices have one row per unit and one column per sample, `[units, stride]`. z begins at `flat[start]`. ẑ and then
+    1/σ `[stride]` are written from `flat[kept]` on. `flat[one]` is a 1. It stands for a row of ones, so that sums are
+    matrix products. The gains and then the shifts of the layer begin at `parameters[gain]`.
     """
     kind = flat.dtype.type
     share, epsilon = kind(1.0 / units), kind(_EPSILON)
@@ -435,7 +445,7 @@ def normalise(
     scale = flat[kept + units * stride : kept + (units + 1) * stride]
     gains, shifts = parameters[gain : gain + units], parameters[gain + units : gain + 2 * units]
     inverse = kept + units * stride
-    # Sums over units are matrix products with a row of ones: they run in a fixed order, a vector of columns at a time.
+    # Sums over units are products with a row of ones, which add in a fixed order, for a vector of columns at a time.
     matmul(flat, inverse, stride, 1, stride, flat, one, 0, 0, flat, start, stride, units)
     for b in range(stride):
         scale[b] *= share
@@ -460,18 +470,19 @@ def normalise_backward(
     units: int, stride: int, batch: int, parameters: AnyFloats, gradient: AnyFloats, gain: int,
     want_weights: np.bool_,
 ) -> None:  # fmt: skip
-    """Replace flat `error`, the loss gradient to the output of `normalise`, by the gradient to its input.
+    """Replace the gradient with respect to the output of `normalise` by the gradient with respect to the input.
 
-    If δ is the given gradient and ⟨·⟩ the mean over units, d z = (gain δ − ⟨gain δ⟩ − ẑ ⟨gain δ ẑ⟩) / σ. With
-    `want_weights`, write the gradients to gain, Σ δ ẑ, and to shift, Σ δ, from `gradient[gain]` on; sums are over the
-    `batch`. `product` is scratch of the size of `error`; a vector of ones begins at `flat[one]`.
+    If δ is the given gradient and ⟨·⟩ the mean over units, the new one is (gain δ − ⟨gain δ⟩ − ẑ ⟨gain δ ẑ⟩) / σ.
+    `error` is the flat array of the gradient, and `product` is scratch of the same size. With `want_weights`, the
+    gradients for gain, Σ δ ẑ, and for shift, Σ δ, are written to `gradient` from index `gain` on. Their sums are over
+    the `batch`. A vector of ones begins at `flat[one]`. Other arguments are those of `normalise`.
     """
     share = flat.dtype.type(1.0 / units)
     normal = flat[kept : kept + units * stride]
     for i in range(normal.size):
         product[i] = error[i] * normal[i]
     if want_weights:
-        # A matrix product of one column: its sums run in a fixed order, eight units at a time.
+        # A matrix product with one column sums in a fixed order, for eight units at a time.
         matmul(gradient, gain, 1, units, 1, product, 0, stride, 1, flat, one, 0, batch)
         matmul(gradient, gain + units, 1, units, 1, error, 0, stride, 1, flat, one, 0, batch)
     sums = kept + (units + 1) * stride

@@ -1,9 +1,9 @@
-"""Networks with optimiser and target network, for feed-forward and recurrent policies.
+"""Feed-forward and recurrent networks under one interface, with optimiser and target network.
 
-`evaluate` and `differentiate` call the functions of the network's type: `forward` and `backward` of `mlp`, or
-`recurrent_forward` and `recurrent_backward` of `recurrent`. So a learner's update is written once. Feed-forward
-networks are evaluated on observations, recurrent ones on segments that end with these observations. Parameters
-and gradient of both are one flat row per member.
+The compiled functions `evaluate` and `differentiate` call `forward` and `backward` of `mlp`, or `recurrent_forward` and
+`recurrent_backward` of `recurrent`. The update of a learner is therefore written once. Feed-forward networks are
+evaluated on observations, recurrent networks on segments that end with these observations. In both cases, the
+parameters of a member are one row of an array.
 """
 
 import dataclasses
@@ -31,18 +31,22 @@ from replaybench.runtime.configuration import Number, Settings, Units, Within
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryConfig(Settings):
-    """LSTMs for partially observed plants, with the numbers of Novati & Koumoutsakos (2019): 2 layers of 32 units.
+    """Settings of LSTM layers, with which a network begins if the plant is partially observed.
 
-    Each network begins with its LSTM layers; a critic's action joins after them. The paper's networks have LSTM layers
-    only (`hidden = []`). Errors are propagated back over `window` steps.
+    The action of a critic joins after the LSTM layers. The defaults of 2 layers with 32 units are those of Novati &
+    Koumoutsakos (2019). Their networks have no other hidden layers (`hidden = []`). Gradients are propagated back over
+    `window` steps.
 
-    The paper does not state an LSTM's state at the start of a window. `stored`: the state in which the step was
-    collected; every experience then stores 2 · layers · units numbers per network. `burn-in`: zero, `burn_in` steps
-    earlier; nothing is learned from these steps (both in Kapturowski et al. 2019). `zero`: zero.
+    Their paper does not state an LSTM's state at the start of a window. `start` selects one of three:
+
+    - `stored`: The state in which the experience was collected (Kapturowski et al. 2019). Every experience then stores
+      2 · layers · units numbers per network.
+    - `burn-in`: Zero, but `burn_in` steps before the window (Kapturowski et al. 2019). These steps give no gradient.
+    - `zero`: Zero.
 
     Before training, an LSTM keeps the fraction 1/(1 + exp(−`forget_bias`)) of its cells from step to step. A bias of 1
-    keeps most, as long lags need. −4 is better if a controller must react to the latest observation and the first
-    episodes are short.
+    keeps most, which long delays require. A bias of −4 is better if a controller must react to the latest observation
+    and the first episodes are short.
     """
 
     layers: Number = 2
@@ -54,7 +58,7 @@ class MemoryConfig(Settings):
 
     @property
     def steps(self) -> int:
-        """Number of steps that are replayed with each sample, including its own."""
+        """Number of steps that are replayed with each sample, including the sample itself."""
         return self.window + (self.burn_in if self.start == "burn-in" else 0)
 
 
@@ -62,17 +66,17 @@ Approximator = Network | RecurrentNetwork
 AnyTape = Tape | RecurrentTape
 Population = PopulationMLP | PopulationRecurrent
 Inputs = AnyFloats | Histories
-"""Observations `[M, B, S]`, or segments that end with them; for one member, without the axis M."""
+"""B observations of each member `[M, B, S]`, or segments that end with them. For one member, the axis M is missing."""
 
 
 class TrainState(NamedTuple):
     """The arrays of one network of all members, for compiled updates.
 
     Attributes:
-        network, target: the network and its target network, an `Approximator` each; `target` is the network itself if
-            there is no target network.
-        adam: the optimiser.
-        tape: work space of one member's pass.
+        network: Parameters and gradients of the network, a `Network` or `RecurrentNetwork`.
+        target: The same arrays of the target network. Without a target network, they are those of the network.
+        adam: Moments and settings of the optimiser.
+        tape: Work arrays of the forward and backward pass of one member.
     """
 
     network: Any
@@ -82,7 +86,7 @@ class TrainState(NamedTuple):
 
 
 def make_network(config: MemoryConfig | None, shape: Shape, members: int, dtype: DTypeLike) -> Population:
-    """Return M networks of a shape; with a `config`, an LSTM comes first and the action joins after it."""
+    """Return a network for each of `members` members, which begins with LSTM layers if `config` is given."""
     if config is None:
         return PopulationMLP(shape, members, dtype)
     trunk = LSTMShape(shape.sizes[0], config.layers, config.units, config.forget_bias)
@@ -91,9 +95,10 @@ def make_network(config: MemoryConfig | None, shape: Shape, members: int, dtype:
 
 
 def evaluate(net: Approximator, m: int, tape: AnyTape, x: Inputs, action: AnyFloats, out: AnyFloats) -> None:
-    """Evaluate member m: inputs of B samples, action `[B, A]` (`[B, 0]` if none joins) → out `[B, out]`.
+    """Compute the outputs of member m's network for B samples, and write them to `out` `[B, out]`.
 
-    Only compiled code can call this function and those below; Numba replaces them (`overload`).
+    Only compiled code can call this function, because Numba selects the code for the type of the network. `action` has
+    shape `[B, A]`, or `[B, 0]` if the network takes no action. The tape stores the numbers that `differentiate` needs.
     """
     raise NotImplementedError
 
@@ -101,21 +106,22 @@ def evaluate(net: Approximator, m: int, tape: AnyTape, x: Inputs, action: AnyFlo
 def differentiate(
     net: Approximator, m: int, tape: AnyTape, d_out: AnyFloats, want_weights: bool, d_action: AnyFloats
 ) -> None:
-    """Propagate the loss gradient d_out `[B, out]` of member m back through its last `evaluate`.
+    """Propagate the gradient of a loss back through the last `evaluate` of member m, in compiled code only.
 
-    With `want_weights`, overwrite the member's `gradient`. Write the gradient to the action to d_action `[B, A]`;
-    `[B, 0]` skips it.
+    `d_out` `[B, out]` is the gradient with respect to the outputs for B samples. With `want_weights`, the gradient with
+    respect to the parameters overwrites the member's row of `net.gradient`. The gradient with respect to the action is
+    written to `d_action` `[B, A]`; `[B, 0]` skips it.
     """
     raise NotImplementedError
 
 
 def of_member(x: Inputs, m: int) -> Inputs:
-    """Return the inputs of member m, as views."""
+    """Return views of the inputs of member m (compiled code only)."""
     raise NotImplementedError
 
 
 def of_samples(x: Inputs, samples: Integers) -> Inputs:
-    """Return a member's inputs of these samples only, as copies."""
+    """Return copies of a member's inputs for some samples (compiled code only)."""
     raise NotImplementedError
 
 
@@ -157,13 +163,14 @@ Squash = Literal["none", "tanh", "clip"]
 
 
 class PolicyHead(NamedTuple):
-    """How a learner's greedy action is computed from a network.
+    """A network with the rule that maps its outputs to the greedy action.
 
     Attributes:
-        network: the network of all members.
-        first, width: index of the first output that is used, and number of used outputs.
-        squash: the function that maps these outputs to [−1, 1]; "none" if they already lie there.
-        table: for discrete actions, the action `[width, A]` of each output; the largest output selects its action.
+        network: Network of all members.
+        first: Index of the first output that is used.
+        width: Number of outputs that are used.
+        squash: Function that maps these outputs to [−1, 1], or "none" if they already lie in this range.
+        table: Action `[width, A]` of each output if actions are discrete. The largest output selects the action.
     """
 
     network: Population

@@ -1,8 +1,8 @@
-"""Recurrent networks for a population: an LSTM over observations, then a fully connected head.
+"""Recurrent networks of M members, with an LSTM over observations before fully connected layers.
 
-They replace fully connected networks under partial observability (Novati & Koumoutsakos 2019). Parameters and gradient
-are one flat row per member. The passes correspond to `mlp.forward` and `mlp.backward`, but each sample is a segment of
-successive observations instead of one observation. An action joins after the LSTM.
+They replace fully connected networks if the plant is partially observed (Novati & Koumoutsakos 2019). The passes
+correspond to `forward` and `backward` of `mlp`, but each sample is a segment of successive observations. An action
+joins after the LSTM. The parameters of a member are one row of an array.
 """
 
 from dataclasses import dataclass
@@ -38,7 +38,11 @@ from replaybench.runtime.streams import Stream
 
 
 class RecurrentNetwork(NamedTuple):
-    """View for kernels: `trunk` and `head` in the same `parameters` and `gradient` `[M, P]`."""
+    """The arrays of M recurrent networks, for compiled functions.
+
+    `trunk` are the LSTM layers and `head` the fully connected layers. Both use the arrays `parameters` and `gradient`
+    `[M, P]`, with P parameters of each member.
+    """
 
     parameters: AnyFloats
     gradient: AnyFloats
@@ -47,10 +51,15 @@ class RecurrentNetwork(NamedTuple):
 
 
 class Histories(NamedTuple):
-    """Inputs of a recurrent network: for each sample the observations that end with its own.
+    """The inputs of a recurrent network, B segments of at most T steps for each member.
 
-    `observation` `[M, B, T, S]` begins with the oldest; after the `length` `[M, B]` steps of a sample, values must be
-    finite. `memory` `[M, B, H]` is the state before the first step; H = 0 means zero. For one member, M is missing.
+    Each sample is the last step of its segment. For one member, the axis M is missing.
+
+    Attributes:
+        observation: Observations, oldest first, shape `[M, B, T, S]`. They must be finite after the end of a segment,
+            too.
+        length: Number of steps of each segment, shape `[M, B]`.
+        memory: State before the first step, with H numbers; shape `[M, B, H]`. H = 0 means a zero state.
     """
 
     observation: AnyFloats
@@ -59,11 +68,12 @@ class Histories(NamedTuple):
 
 
 class RecurrentTape(NamedTuple):
-    """Work space of one member's pass over B segments of at most T steps, read by its backward pass.
+    """The work arrays of one member's forward pass over B segments, which its backward pass reads.
 
-    `place` is the first column of this network's state in `Histories.memory`. `initial` `[B, 2 · L · U]` is the state
-    before the first step, and `length` `[B]` the number of steps of each segment. `joined` `[B, U + A]` holds features
-    and action, `d_joined` the gradient to them.
+    `trunk` has the work arrays of the LSTM, which has L layers of U units, and `head` those of the fully connected
+    layers. `place` is the first column of this network's state in `Histories.memory`. `initial` `[B, 2 · L · U]` is the
+    state before the first step, and `length` `[B]` the number of steps of each segment. `joined` `[B, U + A]` contains
+    the outputs of the LSTM and the action, and `d_joined` the gradient with respect to them.
     """
 
     trunk: LSTMTape
@@ -77,33 +87,37 @@ class RecurrentTape(NamedTuple):
 
 @dataclass(frozen=True)
 class RecurrentShape:
-    """An LSTM `trunk`, and a `head` `Shape((0, …), actions=U + A, inject=0)` for its features and an action."""
+    """The shape of a recurrent network, with an LSTM of U units as `trunk` and fully connected layers as `head`.
+
+    The head is `Shape((0, …), actions=U + A, inject=0)`, because its inputs are the outputs of the LSTM and an action.
+    """
 
     trunk: LSTMShape
     head: Shape
 
     @property
     def actions(self) -> int:
-        """Size of the action that joins after the trunk."""
+        """Size of the action that joins after the LSTM."""
         return self.head.actions - self.trunk.units
 
     @property
     def parameter_count(self) -> int:
-        """Weights and biases of one member."""
+        """Number of weights and biases of one member."""
         return self.trunk.parameter_count + self.head.parameter_count
 
     @property
     def state_size(self) -> int:
-        """Size of the state of one member."""
+        """Size of the recurrent state of one member."""
         return self.trunk.state_size
 
 
 class PopulationRecurrent:
-    """M recurrent networks of one shape.
+    """The recurrent networks of M members, which have the same shape.
 
     Attributes:
-        parameters, gradient: `[M, P]`, each member's trunk (as in `PopulationLSTM`), then head (`PopulationMLP`).
-        network: the view for kernels; it shares memory with both arrays.
+        parameters: P parameters of each member, shape `[M, P]`, first of the LSTM, then of the fully connected layers.
+        gradient: Gradient of a loss with respect to the parameters, shape `[M, P]`.
+        network: Both arrays as a tuple that compiled functions accept. They share memory.
     """
 
     def __init__(self, shape: RecurrentShape, members: int, dtype: DTypeLike = np.float32) -> None:
@@ -125,16 +139,20 @@ class PopulationRecurrent:
     def initialise(
         self, stream: Stream, scheme: Scheme = "fan_in", output_scale: float = 1.0, output_bound: float | None = None
     ) -> None:
-        """Draw the weights of the trunk as an LSTM does, then those of the head as `PopulationMLP` does."""
+        """Draw the weights of the LSTM, then those of the fully connected layers as `PopulationMLP.initialise` does."""
         self._trunk.initialise(stream)
         self._head.initialise(stream, scheme, output_scale, output_bound)
 
     def named_weights(self, name: str) -> dict[str, AnyFloats]:
-        """Return views of all weights: `{name}.trunk.…` (an LSTM) and `{name}.head.…`."""
+        """Return views of the LSTM's weights, named `{name}.trunk.…`, and of other weights, named `{name}.head.…`."""
         return self._trunk.named_weights(f"{name}.trunk") | self._head.named_weights(f"{name}.head")
 
     def tape(self, segments: int, steps: int = 1, reach: int | None = None, place: int = 0) -> RecurrentTape:
-        """Allocate work space for segments of `steps` steps; gradients reach the last `reach` steps (None: all)."""
+        """Allocate the work arrays of passes over a number of segments with at most `steps` steps.
+
+        Gradients flow through the last `reach` steps, by default through all. `place` is the first column of this
+        network's state in `Histories.memory`.
+        """
         dtype = self.parameters.dtype
         joined = np.zeros((segments, self.shape.head.actions), dtype)
         return RecurrentTape(
@@ -148,9 +166,10 @@ class PopulationRecurrent:
         )
 
     def step(self, x: AnyFloats, state: AnyFloats, action: AnyFloats | None = None) -> tuple[AnyFloats, AnyFloats]:
-        """Evaluate one step of N sequences per member: x `[M, N, in]`, state `[M, N, 2 · L · U]`, action `[M, N, A]`.
+        """Return the outputs `[M, N, out]` and next states for one step of N sequences of each member.
 
-        Return the output `[M, N, out]`, and the next state, which does not depend on the action.
+        The inputs `x` have shape `[M, N, in]`. The states before and after the step have shape `[M, N, 2 · L · U]`, for
+        L layers of U units. Actions `[M, N, A]` do not influence the next states.
         """
         dtype, (members, sequences) = self.parameters.dtype, x.shape[:2]
         joined = np.zeros((members, sequences, self.shape.actions)) if action is None else action
@@ -162,7 +181,7 @@ class PopulationRecurrent:
         return out, next_state
 
     def __call__(self, x: AnyFloats, action: AnyFloats | None = None) -> AnyFloats:
-        """Evaluate all members in the first step of an episode: x `[M, N, in]`, action `[M, N, A]` → `[M, N, out]`."""
+        """Return the outputs `[M, N, out]` for N inputs `[M, N, in]` of each member, each the first of an episode."""
         return self.step(x, np.zeros((*x.shape[:2], self.shape.state_size), self.parameters.dtype), action)[0]
 
 
@@ -170,7 +189,11 @@ class PopulationRecurrent:
 def recurrent_forward(
     net: RecurrentNetwork, m: int, tape: RecurrentTape, x: Histories, action: AnyFloats, out: AnyFloats
 ) -> None:
-    """Evaluate member m at the end of each of its segments: action `[B, A]` → out `[B, out]`."""
+    """Compute the outputs of member m's network at the end of B segments, and write them to `out` `[B, out]`.
+
+    `action` has shape `[B, A]`, or `[B, 0]` if the network takes no action. The tape stores the numbers that
+    `recurrent_backward` needs.
+    """
     joined, units, batch = tape.joined[: x.length.size], net.trunk.units, x.length.size
     tape.initial[:] = 0
     if x.memory.shape[1] > 0:
@@ -189,10 +212,9 @@ def recurrent_forward(
 def recurrent_backward(
     net: RecurrentNetwork, m: int, tape: RecurrentTape, d_out: AnyFloats, want_weights: bool, d_action: AnyFloats
 ) -> None:
-    """Propagate the loss gradient d_out `[B, out]` of member m back through its last `recurrent_forward`.
+    """Propagate the gradient of a loss back through the last `recurrent_forward` of member m.
 
-    With `want_weights`, overwrite the member's `gradient`. Write the gradient to the action to d_action `[B, A]`;
-    `[B, 0]` skips it. B must be the tape's number of segments.
+    The arguments are those of `differentiate`. The number of samples B must be the tape's number of segments.
     """
     d_joined, units = tape.d_joined, net.trunk.units
     backward(net.head, m, tape.head, d_out, want_weights, d_joined)

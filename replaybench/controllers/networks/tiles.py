@@ -1,9 +1,10 @@
-"""Matrix products of all networks: small, register-blocked, with the same bits for any population size.
+"""Matrix products of all networks, for small matrices, with the same bits for any number of members.
 
-LLVM's vectoriser keeps no sums in registers across the inner loop of a product. The code of tiles is therefore
-generated. A tile is a few rows × one strip of 128, 64 or 32 bytes, with one fused multiply-add per step and vector. Its
-size depends on the processor's registers; the order of sums does not, so results are equal on all processors.
-Updates of SAC and TD3 run 1.0 to 1.5 times as fast as RLtools' with Intel's MKL (docs/results/speed.md).
+LLVM's vectoriser does not keep sums in registers across the inner loop of a product. The machine code is therefore
+generated here. It computes tiles, which are a few rows of a strip that is 128, 64 or 32 bytes wide. Each step does one
+fused multiply-add per vector. The number of rows depends on the processor's registers. The order of sums does not, so
+that results are equal on all processors. Updates of SAC and TD3 run 1.0 to 1.5 times as fast as those of RLtools with
+Intel's MKL (docs/results/speed.md).
 """
 
 import inspect
@@ -18,11 +19,12 @@ from replaybench.runtime.arrays import AnyFloats
 from replaybench.runtime.kernel import kernel
 
 STRIP_BYTES = 64
-"""Width of a strip, and unit of padding: one vector of AVX-512, two of AVX2. A tile of AVX-512 may have two."""
+"""Width of a strip and unit of padding: one vector of AVX-512, two of AVX2. With AVX-512, a tile may be two strips
+wide."""
 BLOCK_BYTES = 32
-"""Width of a narrow strip and edge of a block that is transposed."""
+"""Width of a narrow strip, and edge of a block that is transposed."""
 THIN_ROWS = 2
-"""Products of at most this many rows use several sums per element, to shorten dependency chains."""
+"""Products with at most this many rows compute each element from several sums, to shorten dependency chains."""
 _CHAINS = 4
 _INT, _INT32, _BIT, _VOID = ir.IntType(64), ir.IntType(32), ir.IntType(1), ir.VoidType()
 
@@ -36,7 +38,7 @@ def _has_avx512(context: Any) -> bool:
 
 
 def _most_rows(context: Any, width: int) -> int:
-    """Return the largest number of rows of a tile: its sums, the vectors of B and one of A must fit in registers."""
+    """Return the largest number of rows of a tile for which all sums fit in the processor's registers."""
     return 12 if _has_avx512(context) and width >= STRIP_BYTES else 6
 
 
@@ -53,7 +55,7 @@ doubles: Any = intrinsic(_doubles)
 
 
 class _Vectors:
-    """Vectors of one number type, and their operations in the generated function."""
+    """The operations on vectors of one number type, for code generation."""
 
     def __init__(self, builder: Any, real: Any, lanes: int) -> None:
         self.builder, self.real, self.lanes = builder, real, lanes
@@ -90,7 +92,7 @@ class _Vectors:
         return self.builder.icmp_signed("<", lane, self.splat(self.builder.trunc(count, _INT32)))
 
     def load_masked(self, pointer: Any, mask: Any) -> Any:
-        """Load the lanes of the mask; the others become zero, and their memory is not accessed."""
+        """Load the lanes of the mask, and zeros for the others, whose memory is not accessed."""
         target, align = self.builder.bitcast(pointer, self.type.as_pointer()), ir.Constant(_INT32, self.bytes)
         return self._call(f"llvm.masked.load.{self.kind}.p0", self.type, target, align, mask, self.zero)
 
@@ -109,7 +111,7 @@ class _Vectors:
 
 
 class _Loop:
-    """A loop over `count` ≥ 0 steps with values carried from step to step, in registers."""
+    """A generated loop over `count` ≥ 0 steps, with values that registers carry from step to step."""
 
     def __init__(self, builder: Any, count: Any, *carried: Any) -> None:
         self.builder, self._before = builder, builder.block
@@ -124,7 +126,7 @@ class _Loop:
             phi.add_incoming(value, self._before)
 
     def close(self, *following: Any) -> list[Any]:
-        """End the body with the values for the next step; return the values after the last step."""
+        """End the loop's body with the values for the next step, and return the values after the last step."""
         builder, end = self.builder, self.builder.block
         left = builder.sub(self._left, _int(1))
         for phi, value in zip([self._left, *self.carried], [left, *following], strict=True):
@@ -141,7 +143,7 @@ class _Loop:
 
 
 def _tile(v: _Vectors, rows: int, c: Any, ldc: Any, n: Any, a: Any, strides: Any, b: Any, ldb: Any, depth: Any) -> None:
-    """Write C[:rows, :n] = A · B with all sums in registers; three rows of A share a pointer, to save registers."""
+    """Write C[:rows, :n] = A · B with all sums in registers, where three rows of A share a pointer."""
     builder, (a_row, a_col) = v.builder, strides
     twice = builder.add(a_row, a_row)
     thrice = builder.add(twice, a_row)
@@ -177,7 +179,7 @@ def _write(v: _Vectors, totals: list[Any], c: Any, ldc: Any, n: Any) -> None:
 
 
 def _thin(v: _Vectors, c: Any, ldc: Any, n: Any, a: Any, a_col: Any, b: Any, ldb: Any, depth: Any) -> None:
-    """Write one row from four sums over every fourth k (the first also over the rest), as (0 + 1) + (2 + 3)."""
+    """Write one row of a product from four sums over every fourth k, of which the first includes the remaining k."""
     builder = v.builder
 
     def step(a: Any, b: Any, total: Any) -> tuple[Any, Any, Any]:
@@ -196,7 +198,7 @@ def _thin(v: _Vectors, c: Any, ldc: Any, n: Any, a: Any, a_col: Any, b: Any, ldb
 
 
 def _strip_body(v: _Vectors, most: int, args: Any) -> None:
-    """Cut the rows into as few tiles as possible, whose numbers of rows differ by at most one."""
+    """Generate a product whose rows are cut into as few tiles as possible, of almost equal height."""
     builder = v.builder
     c, ldc, rows, n, a, a_row, a_col, b, ldb, depth = args
     with builder.if_then(builder.icmp_signed("<=", rows, _int(THIN_ROWS))):
@@ -248,7 +250,7 @@ def _dots_body(v: _Vectors, _most: int, args: Any) -> None:
 
 
 def _transpose_body(v: _Vectors, _most: int, args: Any) -> None:
-    """Transpose block by block: each pass over a block exchanges one bit of the row and column numbers."""
+    """Transpose by blocks, where each pass over a block exchanges one bit of the row and column numbers."""
     builder, edge = v.builder, v.lanes
     target, ldt, source, lds, rows, columns = args
 
@@ -279,7 +281,7 @@ def _transpose_body(v: _Vectors, _most: int, args: Any) -> None:
 
 
 def _routine(context: Any, builder: Any, name: str, real: Any, width: int, arguments: str, body: Any) -> Any:
-    """Return a module's function `name`, generated if missing; in `arguments`, p is a pointer and i an integer."""
+    """Return a generated function of an LLVM module, whose `arguments` are pointers (p) and integers (i)."""
     lanes = width // (4 if isinstance(real, ir.FloatType) else 8)
     kind = ir.FunctionType(_VOID, [real.as_pointer() if letter == "p" else _INT for letter in arguments])
     function = cgutils.get_or_insert_function(builder.module, kind, f"replaybench.{name}.{real}.{width}")
@@ -292,10 +294,10 @@ def _routine(context: Any, builder: Any, name: str, real: Any, width: int, argum
 
 
 def _routine_of(name: str, width: int, arguments: str, body: Any) -> Any:
-    """Return an intrinsic that calls a routine; kernels pass the index of the first element after each array.
+    """Return a Numba intrinsic that calls a generated routine.
 
-    `arguments` are those of `_routine`; `body` receives the vectors, the largest number of rows of a tile, and the
-    arguments.
+    Kernels pass the index of the first element after each array. `arguments` are those of `_routine`. `body` generates
+    the code, from the vector operations, the largest number of rows of a tile and the arguments.
     """
 
     def call(_context: Any, *given: Any) -> Any:
@@ -325,7 +327,8 @@ def _routine_of(name: str, width: int, arguments: str, body: Any) -> Any:
 double_strip, wide_strip, narrow_strip = (
     _routine_of("strip", width, "piiipiipii", _strip_body) for width in (2 * STRIP_BYTES, STRIP_BYTES, BLOCK_BYTES)
 )
-"""`strip(c, c0, ldc, rows, n, a, a0, a_row, a_col, b, b0, ldb, depth)`: C[:rows, :n] = A · B, n at most the width."""
+"""`strip(c, c0, ldc, rows, n, a, a0, a_row, a_col, b, b0, ldb, depth)`: C[:rows, :n] = A · B, n at most the strip's
+width."""
 row_dots = _routine_of("row_dots", STRIP_BYTES, "piipipi", _dots_body)
 """`row_dots(c, c0, ldc, rows, a, a0, a_row, b, b0, depth)`: C[r] = Σ_k A[r, k] · B[k]; rows of A are contiguous."""
 transpose = _routine_of("transpose", BLOCK_BYTES, "pipiii", _transpose_body)
@@ -338,13 +341,16 @@ _CLOSE = 8
 
 @register_jitable
 def padded(length: int, itemsize: int) -> int:
-    """Return `length` rounded up to whole strips; rows of scratch matrices have this stride or that of `spread`."""
+    """Return a length, in numbers of `itemsize` bytes, rounded up to whole strips.
+
+    The rows of scratch matrices have this stride or that of `spread`.
+    """
     lanes = STRIP_BYTES // itemsize
     return -(-length // lanes) * lanes
 
 
 def spread(length: int, itemsize: int) -> int:
-    """Return a padded stride for rows of `length` that lets a column of a large matrix stay in the first-level cache.
+    """Return a padded stride of rows with which a column of a large matrix stays in the first-level cache.
 
     Wide rows have an odd number of strips, because strides of a power of two map to the same few cache lines.
     """
@@ -359,11 +365,16 @@ def matmul(
     a: AnyFloats, a0: int, a_row: int, a_col: int,
     b: AnyFloats, b0: int, ldb: int, depth: int,
 ) -> None:  # fmt: skip
-    """Write C = A · B, with C `[rows, columns]`, A `[rows, depth]`, B `[depth, columns]`.
+    """Write the matrix product C = A · B of matrices in flat arrays.
 
-    Each matrix lies in a flat array, from element `c0`, `a0`, `b0`; `ldc` and `ldb` are row strides, `a_row` and
-    `a_col` the strides of A. Rows of B are read in whole vectors, so `ldb` must be padded (`padded`); the padding has
-    no influence. Products are added in the order of k; if C has one or two rows, in four sums, each of every fourth k.
+    Products are added in the order of k, the summed index. If C has one or two rows, each element is the sum of four
+    sums over every fourth k. Each matrix has a row stride and the index of its first element.
+
+    Args:
+        c: Array of C `[rows, columns]`, with first element `c0` and row stride `ldc`.
+        a: Array of A `[rows, depth]`, with first element `a0` and strides `a_row` and `a_col`.
+        b: Array of B `[depth, columns]`, with first element `b0` and row stride `ldb`. Rows are read in whole vectors,
+            so `ldb` must be padded (see `padded`). The padding has no effect.
     """
     wide, narrow = STRIP_BYTES // c.itemsize, BLOCK_BYTES // c.itemsize
     j = 0
@@ -398,9 +409,9 @@ _fma: Any = intrinsic(_fused)
 
 @kernel
 def row_product(x: AnyFloats, weights: AnyFloats, out: AnyFloats) -> None:
-    """Write the product of x `[in]` and weights `[in, out]` to out `[out]`, with the same bits as `matmul`.
+    """Write the product of x `[in]` and weights `[in, out]` to `out`, with the same bits as `matmul`.
 
-    Here the outputs are the vector axis; `matmul` would leave most lanes of its vectors empty.
+    Vector instructions run along the outputs. With `matmul`, most lanes of the vectors would be empty.
     """
     inputs, outputs = weights.shape
     if outputs <= THIN_ROWS:

@@ -1,1 +1,1 @@
-"""Policies without their learners: as files, for NumPy and as modules of PyTorch."""
+"""Policies without their learners, as files, NumPy functions, C source and PyTorch modules."""

@@ -1,8 +1,9 @@
 """Policies as C source code.
 
-The C code computes `Policy.predict` in the same order and precision. Its results have the same bits if the C library's
-tanhf has (`docs/how-to/export-a-policy.md`). In the texts below, `NAME` and `name` stand for the policy's. Each text is
-one function for one member and one observation, in float32. Sums run in order, by fused multiply-adds.
+The C code computes `Policy.predict` in the same order and precision. The results have the same bits if the C library's
+tanhf gives the same bits (`docs/how-to/export-a-policy.md`). In the templates below, `NAME` and `name` stand for the
+name of the policy. Each template is one function for one member and one observation, in float32. Sums run in order, by
+fused multiply-adds.
 """
 
 import textwrap
@@ -18,8 +19,8 @@ from replaybench.controllers.networks.tiles import THIN_ROWS
 from replaybench.controllers.policies.policy import Policy, Units, head_of, memory_of, statistics_of, weights_of
 
 FMA: Final = """\
-/* A fused multiply-add, rounded once; one instruction where the processor has it (build for it: -mfma, -mfpu=…),
-   else a call of the C library. Define NAME_FMA to use another. */
+/* A fused multiply-add, rounded once. It is one instruction if the program is built for a processor that has it
+   (-mfma, -mfpu=…), otherwise a call of the C library. Define NAME_FMA to use another function. */
 #ifndef NAME_FMA
 #ifdef __GNUC__
 #define NAME_FMA(a, b, c) __builtin_fmaf((a), (b), (c))
@@ -30,7 +31,8 @@ FMA: Final = """\
 """
 
 LAYER: Final = """\
-/* y = W x + b, sums in the order of x; of one or two outputs four sums of every fourth, the first also of those left */
+/* y = W x + b, summed in the order of x. With one or two outputs, four partial sums run over every fourth x, and the
+   first partial sum includes the remaining x. */
 static inline void name_layer(const float *weight, const float *bias, int inputs, int outputs, const float *x, float *y)
 {
     const int chained = outputs <= THIN ? (inputs + 1) / 4 * 4 : 0;
@@ -49,7 +51,7 @@ NORMALISE: Final = """\
 static inline void name_normalise(const float *gain, const float *shift, int units, float share, float *z)
 {
     float first[4] = {0.0f, 0.0f, 0.0f, 0.0f}, second[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    for (int u = 0; u < units; u++) /* four sums of every fourth, the first also of those left */
+    for (int u = 0; u < units; u++) /* four sums over every fourth unit, the first with the rest */
         first[u < units / 4 * 4 ? u % 4 : 0] += z[u];
     const float mean = ((first[0] + first[1]) + (first[2] + first[3])) * share;
     for (int u = 0; u < units; u++) {
@@ -89,8 +91,8 @@ ACTIVATE: Final = {
 }
 
 LSTM: Final = """\
-/* One layer of long short-term memory: memory = its output h, then its cells c, each of so many units.
-   joined has room for inputs + units numbers, gates for 4 units (input, forget, output, candidate). */
+/* One LSTM layer. memory contains the layer's output h, then its cells c, with one number per unit each.
+   joined has room for inputs + units numbers, and gates for 4 * units (input, forget, output, candidate). */
 static inline void name_lstm(const float *weight, const float *bias, int inputs, int units, const float *x,
                              float *memory, float *joined, float *gates)
 {
@@ -150,7 +152,7 @@ static inline void name_command(const float *action, double *physical)
 """
 
 STEP: Final = """\
-/* states in physical units -> command in physical units: a whole control step */
+/* A whole control step: states in physical units -> command in physical units */
 static inline void name_step(const double *physical,MEMORY_DECLARED double *command)
 {
     float observation[NAME_STATES], action[NAME_ACTIONS];
@@ -180,28 +182,28 @@ MEMORY_STARTED    for (int n = 0; n < VECTORS; n++) {
 
 
 def number(value: float | np.float32) -> str:
-    """Return a float32 as C writes it, so that a compiler reads the same bits."""
+    """Return a C literal of a float32 from which a compiler reads the same bits."""
     text = f"{np.float32(value):.9g}"
     return f"{text}f" if any(mark in text for mark in ".en") else f"{text}.0f"
 
 
 def double(value: float) -> str:
-    """Return a float64 as C writes it, so that a compiler reads the same bits."""
+    """Return a C literal of a float64 from which a compiler reads the same bits."""
     return repr(float(value))
 
 
 VECTORS: Final = 16
-"""Observations in the self-test."""
+"""Number of observations in the self-test of a header."""
 
 
 def c_source(policy: Policy, name: str, origin: Sequence[str], units: Units | None) -> str:
     """Return a greedy policy as a C header.
 
     Args:
-        policy: of any learner, with a memory or without.
-        name: prefix of all names in the header, a C identifier in lower case.
-        origin: lines about the origin of the policy.
-        units: the plant's physical units; without them, observations and actions are normalised only.
+        policy: Policy of any learner, feed-forward or recurrent.
+        name: Prefix of all names in the header. It must be a C identifier in lower case.
+        origin: Lines of text about the origin of the policy, for the comment at the top.
+        units: Physical units of the plant. Without them, the functions take only normalised observations and actions.
     """
     return _Writer(policy, name, units).text(origin)
 
@@ -216,7 +218,7 @@ class _Writer:
         self.rate = float(policy.facts["policy"]["frequency"])
 
     def text(self, origin: Sequence[str]) -> str:
-        """Return the whole header; `name` replaces NAME and name in its code."""
+        """Return the whole header, in which the policy's name replaces `NAME` and `name`."""
         parts = [self._opening(), *self._functions(), *self._tables(), self._predict()]
         parts += [self._physical(self.units)] if self.units is not None else []
         code = "\n".join([*parts, self._test(), "#endif\n"])
@@ -229,19 +231,17 @@ class _Writer:
             f"Control rate: {self.rate:g} Hz. Call it once every {1 / self.rate:g} s, with the newest measurement."
         ]
         if self.memory:
-            lines += [
-                f"It remembers {self.memory} numbers from call to call; set them to 0 at the start of an episode."
-            ]
+            lines += [f"Its memory has {self.memory} numbers. Set them to 0 at the start of an episode."]
         lines += ["", f"Observation: {self.states} float, normalised:"]
         lines += [f"  {line}" for line in self._observed()]
         if self.statistics is not None:
-            lines += ["Inside, they are standardised by what was seen in training (mean, scale and bound are below)."]
+            lines += ["The network receives them standardised by the mean and scale that are below."]
         lines += ["", f"Action: {self.actions} float in [-1, 1]:", *(f"  {line}" for line in self._acted())]
         where = " and tanhf is the same C library's" if self.form.squash == "tanh" else ""
         lines += [
             "",
-            "All arithmetic of the network is float32, in the order of the package's own: bits are the same where the "
-            f"compiler keeps to ISO C (-std=c99 or -ffp-contract=off; not -ffast-math){where}.",
+            "All arithmetic of the network is float32, in the same order as in the package. Results have the same "
+            f"bits if the compiler conforms to ISO C (-std=c99 or -ffp-contract=off, without -ffast-math){where}.",
             "",
             f"Self-test: cc -std=c99 -D{self.name.upper()}_MAIN -x c THIS_FILE -lm && ./a.out",
         ]
@@ -346,7 +346,7 @@ class _Writer:
                 f"        best = {outputs}[{first} + k] > {outputs}[{first} + best] ? k : best;",
                 "    for (int a = 0; a < NAME_ACTIONS; a++)",
                 "        action[a] = name_choice[best][a];",
-                f"    for (int k = 0; k < {width} * NAME_ACTIONS; k++) /* not a number stays none */",
+                f"    for (int k = 0; k < {width} * NAME_ACTIONS; k++) /* NaN stays NaN */",
                 f"        if ({outputs}[{first} + k % {width}] != {outputs}[{first} + k % {width}])",
                 f"            action[k / {width}] = {outputs}[{first} + k % {width}];",
             ]
@@ -368,7 +368,7 @@ class _Writer:
         return "\n".join([*parts, observe, command, self._with_memory(STEP)])
 
     def _with_memory(self, text: str) -> str:
-        """Return the text of `STEP` or `MAIN` for this policy, recurrent or feed-forward."""
+        """Return the template `STEP` or `MAIN` for this policy, recurrent or feed-forward."""
         parts = {
             "MEMORY_DECLARED": " float *memory,",
             "MEMORY_PASSED": " memory,",
@@ -386,13 +386,13 @@ class _Writer:
             actions[row] = action[0]
         body = self._with_memory(MAIN).replace("VECTORS", f"{VECTORS}")
         how = "one after the other, as in an episode" if self.memory else "each by itself"
-        parts = ["#ifdef NAME_MAIN", "#include <stdio.h>", "", f"/* observations, {how}, and the actions due */"]
+        parts = ["#ifdef NAME_MAIN", "#include <stdio.h>", "", f"/* observations, {how}, and the expected actions */"]
         parts += [_array("float", "name_given", observations, number), _array("float", "name_due", actions, number)]
         return "\n".join([*parts, body, "#endif\n"])
 
 
 def _array(kind: str, name: str, values: NDArray[Any], write: Any) -> str:
-    """Return an array of one or two axes as a constant of C."""
+    """Return the definition of a constant C array with one or two axes."""
     size = "".join(f"[{length}]" for length in values.shape)
     rows = [", ".join(write(value) for value in row) for row in np.atleast_2d(values)]
     if values.ndim == 2:

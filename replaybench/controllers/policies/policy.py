@@ -1,6 +1,6 @@
-"""Stored policies: reading, writing, and the function that a deployed policy computes.
+"""Stored policies, which are loaded and evaluated without training.
 
-A policy file names its learner and settings; the learner is rebuilt as a population of one.
+A policy file contains the name and settings of its learner. `load_policy` rebuilds the learner with a single member.
 """
 
 import dataclasses
@@ -25,14 +25,14 @@ from replaybench.runtime.user_file import imports_only
 
 
 def policy_facts(learner: str, agent: Learner, frequency: float) -> dict[str, Any]:
-    """Return the facts of a policy file from which `load_policy` rebuilds its learner."""
+    """Return the metadata that a policy file stores, so that `load_policy` can rebuild the learner."""
     settings = dataclasses.asdict(agent.config)
     return {"learner": learner, "settings": settings, "task": agent.task._asdict(), "frequency": frequency}
 
 
 @dataclass(frozen=True)
 class StoredPolicy:
-    """The learner of a policy file."""
+    """The part of a policy file's metadata that describes the learner."""
 
     learner: Name
     settings: dict[str, Any]
@@ -47,17 +47,17 @@ class StoredPolicy:
 
 @dataclass(frozen=True)
 class PolicyFacts:
-    """The facts of a policy file that `load_policy` needs."""
+    """The metadata of a policy file that `load_policy` needs."""
 
     policy: StoredPolicy
 
 
 class Policy:
-    """One member's policy; observations are normalised states, actions lie in [−1, 1].
+    """The policy of one member, which maps normalised observations to actions in [−1, 1].
 
     Attributes:
-        facts: those of the file from which it was loaded, such as plant, cell and version.
-        agent: the learner as a population of one.
+        facts: Metadata of the file from which the policy was loaded, such as plant, cell and version.
+        agent: The learner, with a single member.
     """
 
     def __init__(self, agent: Learner, facts: dict[str, Any]) -> None:
@@ -70,16 +70,20 @@ class Policy:
         episode_start: ArrayLike | None = None,
         deterministic: bool = True,
     ) -> tuple[Floats32, Floats32 | None]:
-        """Return actions float32 `[A]` or `[N, A]` for an observation `[S]` or several `[N, S]`, and the next state.
+        """Return the actions for one or several observations, and the next state of a recurrent policy.
 
         Args:
-            observation: normalised observations.
-            state: the state `[N, width]` of a recurrent policy that the last call returned; None at the start.
-            episode_start: bool `[N]`, where an episode begins and the state is reset.
-            deterministic: whether to act greedily; otherwise a stochastic policy samples.
+            observation: Normalised observation `[S]`, or N observations `[N, S]`.
+            state: State `[N, width]` of a recurrent policy, as the last call returned it. None at the start.
+            episode_start: Which of the N episodes begin with this observation; bool, shape `[N]`. Their states are
+                reset.
+            deterministic: Whether to act greedily. Otherwise, a stochastic policy draws the actions at random.
+
+        Returns:
+            Actions, float32 `[A]` or `[N, A]`, and the next state, which is None for a feed-forward policy.
 
         Raises:
-            UserError: the shape of the observation or of the state does not fit.
+            UserError: The shape of the observation or of the state is wrong.
         """
         array = np.asarray(observation, np.float32)
         size = self.agent.task.observation_size
@@ -103,17 +107,18 @@ class Policy:
 
 
 def load_policy(path: Path | str, member: int = 0, learner: str | None = None) -> Policy:
-    """Load one member's policy from a file that `sweep` or `replay` wrote.
+    """Load the policy of one member from a file that `sweep` or `replay` wrote.
+
+    If the learner is defined in a Python file, `learner` is required, because opening a file never executes code that
+    it names.
 
     Args:
-        path: a policy file (`.safetensors`).
-        member: index of the member in the file, from 0.
-        learner: the file's learner; required if it is in a Python file (`path/to/file.py:ClassName`), because opening
-            a file never executes code that it names.
+        path: Policy file (`.safetensors`).
+        member: Index of the member in the file, from 0.
+        learner: Learner of the file, for example `path/to/file.py:ClassName`.
 
     Raises:
-        UserError: the file is missing, damaged or no policy file, has no such member, or its learner is in a Python
-            file and `learner` is not given.
+        UserError: The file is missing, damaged or no policy file, it has no such member, or `learner` is required.
     """
     path = Path(path)
     facts, weights = read_policy(path)
@@ -131,7 +136,7 @@ def load_policy(path: Path | str, member: int = 0, learner: str | None = None) -
 
 
 class Statistics(NamedTuple):
-    """Normalisation of observations: (s − mean) · scale, float64 `[S]` each, clipped to ± bound."""
+    """The normalisation of observations by (s − mean) · scale, clipped to ±`bound`, with float64 arrays `[S]`."""
 
     mean: Floats
     scale: Floats
@@ -139,16 +144,22 @@ class Statistics(NamedTuple):
 
 
 class Units(NamedTuple):
-    """A plant's signals in physical units.
+    """The signals of a plant in physical units.
+
+    An observation is (state − center) / scale. An action a stands for middle + half · a in physical units.
 
     Attributes:
-        state_names, state_units: of the observed states `[S]`.
-        center, scale, limit: float64 `[S]`: an observation is (state − center) / scale, limited to ± limit; None
-            for no limit.
-        periodic: `[S]`, which of them are angles in [−π, π).
-        action_names, action_units: of the actions `[A]`.
-        middle, half: float64 `[A]`: action a stands for middle + half · a in physical units.
-        choices: `[A]`, number of evenly spaced values of each action; empty if they are continuous.
+        state_names: Names of the S observed states.
+        state_units: Units of the observed states.
+        center: Center of each observed state; float64, shape `[S]`.
+        scale: Scale of each observed state; float64, shape `[S]`.
+        limit: Observations are clipped to ±limit; float64, shape `[S]`. None means no limit.
+        periodic: Which states are angles in [−π, π), shape `[S]`.
+        action_names: Names of the A actions.
+        action_units: Units of the actions.
+        middle: Middle of the range of each action; float64, shape `[A]`.
+        half: Half the range of each action; float64, shape `[A]`.
+        choices: Number of evenly spaced values of each action. It is empty if actions are continuous.
     """
 
     state_names: tuple[str, ...]
@@ -165,9 +176,13 @@ class Units(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """Cost of computing one action: parameters, multiply-adds, function evaluations, and float32 numbers on the stack.
+    """The cost of computing one action.
 
-    Counted functions are tanh, other activations with a division, and square roots.
+    Attributes:
+        parameters: Number of parameters.
+        multiply_adds: Number of multiply-adds.
+        functions: Number of evaluations of tanh, of other activations with a division, and of square roots.
+        scratch: Number of float32 numbers on the stack.
     """
 
     parameters: int
@@ -177,7 +192,7 @@ class Cost(NamedTuple):
 
 
 def statistics_of(agent: Learner) -> Statistics | None:
-    """Return how a population of one normalises observations; None if it does not."""
+    """Return the normalisation of observations of a learner with a single member, or None if it does not normalise."""
     normaliser = agent.normaliser.observations
     if not normaliser.on:
         return None
@@ -185,12 +200,12 @@ def statistics_of(agent: Learner) -> Statistics | None:
 
 
 def head_of(form: PolicyHead) -> Shape:
-    """Return the shape of a policy's fully connected layers, after the LSTM if there is one."""
+    """Return the shape of a policy's fully connected layers, which follow the LSTM if there is one."""
     return form.network.shape.head if isinstance(form.network, PopulationRecurrent) else form.network.shape
 
 
 def weights_of(form: PolicyHead) -> dict[str, NDArray[Any]]:
-    """Return a policy's weights by name, without the member axis: `trunk.0.weight`, `head.0.bias`, …"""
+    """Return the weights of a policy's first member by name, such as `trunk.0.weight` and `head.0.bias`."""
     if isinstance(form.network, PopulationRecurrent):
         named = form.network.named_weights("net")
         return {name.removeprefix("net."): array[0] for name, array in named.items()}
@@ -199,12 +214,12 @@ def weights_of(form: PolicyHead) -> dict[str, NDArray[Any]]:
 
 
 def memory_of(form: PolicyHead) -> int:
-    """Return the size of a policy's state."""
+    """Return the size of a policy's recurrent state, or 0 for a feed-forward policy."""
     return form.network.shape.state_size if isinstance(form.network, PopulationRecurrent) else 0
 
 
 def cost_of(form: PolicyHead) -> Cost:
-    """Count the cost of an action; comparisons, copies and the scaling of signals are not counted."""
+    """Count the operations for one action, without comparisons, copies and the scaling of signals."""
     shape = head_of(form)
     hidden = [outputs for _, outputs in shape.layers[:-1]]
     costly = shape.activation != "relu"

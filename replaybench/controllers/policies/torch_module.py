@@ -26,13 +26,14 @@ from replaybench.controllers.policies.policy import (
 
 
 class TorchPolicy(nn.Module):
-    """A policy as a module: normalised observations float32 `[..., S]` to actions `[..., A]` in [−1, 1].
+    """A PyTorch module that computes the greedy action of a policy.
 
-    A recurrent policy also takes its state `[..., H]`, zero at the start of an episode, and returns the next one.
+    It maps normalised observations, float32 `[..., S]`, to actions `[..., A]` in [−1, 1]. A recurrent policy also takes
+    its state `[..., H]` and returns the next state. The state is zero at the start of an episode.
 
     Args:
-        form: the policy's network and the form of its outputs.
-        statistics: the normalisation of observations.
+        form: Network of the policy, with the rule that maps its outputs to the action.
+        statistics: Normalisation of observations, or None.
     """
 
     table: Tensor
@@ -70,7 +71,7 @@ class TorchPolicy(nn.Module):
             self.register_buffer(name, torch.from_numpy(np.asarray(value, np.float32).copy()))
 
     def forward(self, observation: Tensor, memory: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
-        """Return the greedy actions, and the next state of a recurrent policy."""
+        """Return the greedy actions, and the next state if the policy is recurrent."""
         seen = observation
         if self.normalised:
             seen = ((seen - self.mean) * self.scale).clamp(-self.bound, self.bound)
@@ -82,7 +83,7 @@ class TorchPolicy(nn.Module):
         return self._actions(self.layers(seen)), after
 
     def _remember(self, seen: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the output of the LSTM's last layer and its state `[..., H]`, each layer's h and then c."""
+        """Return the output of the last LSTM layer, and the next state, which is h and then c of each layer."""
         states = memory.chunk(2 * len(self.trunk), -1)
         after: list[Tensor] = []
         for layer, linear in enumerate(self.trunk):
@@ -103,7 +104,6 @@ class TorchPolicy(nn.Module):
 
 
 def _linear(weights: dict[str, NDArray[Any]], name: str) -> nn.Linear:
-    """Return a layer with stored weights `[in, out]`."""
     weight = weights[f"{name}.weight"]
     linear = nn.Linear(*weight.shape)
     linear.weight.data = torch.from_numpy(weight.T.copy())
@@ -112,42 +112,40 @@ def _linear(weights: dict[str, NDArray[Any]], name: str) -> nn.Linear:
 
 
 def load_torch_policy(path: Path | str, member: int = 0, learner: str | None = None) -> TorchPolicy:
-    """Return one member's greedy policy from a policy file; `torch.export.export` accepts it.
+    """Return the greedy policy of one member from a policy file, as a PyTorch module.
 
-    Args:
-        path, member, learner: see `load_policy`.
-
-    Raises:
-        UserError: as for `load_policy`.
+    `torch.export.export` accepts the module. Arguments and errors are those of `load_policy`.
     """
     agent = load_policy(path, member, learner).agent
     return TorchPolicy(agent.policy_head(), statistics_of(agent)).eval()
 
 
 _OPSET: Final = 17
-"""The first ONNX operator set with layer normalisation."""
+"""First version of the ONNX operators with layer normalisation."""
 
 
 def write_torch_program(policy: Policy, path: Path, about: Mapping[str, Any]) -> None:
-    """Write a policy as a `torch.export` program for any number of observations, with `about` as policy.json."""
+    """Write a policy as a `torch.export` program for any number of observations, with `about` as `policy.json`."""
     module = TorchPolicy(policy.agent.policy_head(), statistics_of(policy.agent)).eval()
     several = torch.export.Dim("observations")
     given = [torch.zeros(2, policy.agent.task.observation_size)]
     given += [torch.zeros(2, module.memory)] if module.memory else []
     shapes = {name: {0: several} for name, _ in zip(("observation", "memory"), given, strict=False)}
     program = torch.export.export(module, tuple(given), dynamic_shapes=shapes)
-    content = io.BytesIO()  # `save` warns about paths that do not end in .pt2, such as temporary ones
+    content = io.BytesIO()  # `save` warns about paths without the ending .pt2, such as temporary ones
     torch.export.save(program, content, extra_files={"policy.json": json.dumps(about)})
     path.write_bytes(content.getvalue())
 
 
 def onnx_model(policy: Policy, origin: Sequence[str], about: Mapping[str, Any]) -> Any:
-    """Return an ONNX model from `observation` `[N, S]` to `action` `[N, A]`; if recurrent, also with states `[N, H]`.
+    """Return a policy as an ONNX model from N observations `[N, S]` to actions `[N, A]`.
+
+    A recurrent policy has its state, with H numbers, as a further input and output `[N, H]`.
 
     Args:
-        policy: of any learner.
-        origin: lines about the origin of the policy.
-        about: metadata; each value is stored as JSON.
+        policy: Policy of any learner.
+        origin: Lines of text about the origin of the policy.
+        about: Metadata by name. Each value is stored as JSON.
     """
     import onnx
 
@@ -157,7 +155,7 @@ def onnx_model(policy: Policy, origin: Sequence[str], about: Mapping[str, Any]) 
         given["memory"] = torch.zeros(2, module.memory)
     results = ["action", "memory_after"][: len(given)]
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the exporter that needs no further package calls itself outdated
+        warnings.simplefilter("ignore")  # this exporter is deprecated, but needs no further package
         torch.onnx.export(
             module, tuple(given.values()), f"{folder}/policy.onnx", input_names=list(given), output_names=results,
             opset_version=_OPSET, dynamic_axes={name: {0: "observations"} for name in (*given, *results)}, dynamo=False,

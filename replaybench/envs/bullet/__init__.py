@@ -1,1 +1,1 @@
-"""The six Roboschool tasks on PyBullet."""
+"""The six Roboschool tasks on PyBullet, with their engine."""

@@ -1,4 +1,4 @@
-"""Roboschool's inverted double pendulum in PyBullet: a cart has to keep two poles upright."""
+"""Roboschool's inverted double pendulum in PyBullet, in which a cart has to keep two poles upright."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -9,15 +9,18 @@ from numpy.typing import NDArray
 from replaybench.envs.bullet.engine import INTERVAL, BulletPlant, Floats, Model, Readings
 from replaybench.runtime.elementwise import cos, sin
 
-POLE: Final = 0.6  # length of each [m]
+POLE: Final = 0.6  # length of each pole [m]
 FASTEST: Final = 100.0  # Bullet's limit on joint speeds [rad/s, m/s]
 
 
 @dataclass(frozen=True, kw_only=True)
 class BulletInvertedDoublePendulum(BulletPlant):
-    """Two poles of 0.6 m on a cart with ±1 m of rail; a tip at 1 m or below ends the episode (Roboschool)."""
+    """A cart that has to keep two poles of 0.6 m upright on ±1 m of rail (Roboschool).
 
-    start_noise: float = 0.1  # poles start within ± this [rad]
+    The episode ends if the tip of the upper pole is at a height of 1 m or below.
+    """
+
+    start_noise: float = 0.1  # largest angle of the poles at the start [rad]
 
     name = "BulletInvertedDoublePendulum"
     state_names = (
@@ -48,17 +51,17 @@ class BulletInvertedDoublePendulum(BulletPlant):
         return self.start_noise * (2.0 * uniform - 1.0) * [0.0, 1.0, 1.0]
 
     def observe(self, now: Readings) -> Floats:
-        """Return physical states `[M, 9]`; the upper angle is the angle between the poles."""
         (cart, lower, upper), speed = now.position.T, now.velocity.T
         pole, _ = _upper_pole(now)
-        return np.stack(
+        return np.stack(  # the upper angle is the angle between the poles
             [cart, speed[0], pole, cos(lower), sin(lower), speed[1], cos(upper), sin(upper), speed[2]], axis=1
         )
 
     def reward(self, before: Readings, now: Readings, action: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return the terms of the reward `[M, 2]`, 10 and −0.01 x² − (y + 0.3 − 2)², and which members fell `[M]`.
+        """Return the terms of the reward `[M, 2]`, and for each member whether the poles fell `[M]`.
 
-        `x` and `y` [m] are the position of the upper pole's centre: the reward of upright poles is 9.36.
+        The terms are 10 and −0.01 x² − (y + 0.3 − 2)², where x and y [m] are the position of the upper pole's centre.
+        The reward of upright poles is 9.36.
         """
         x, y = _upper_pole(now)
         tip = y + POLE / 2
@@ -67,7 +70,7 @@ class BulletInvertedDoublePendulum(BulletPlant):
 
 
 def _upper_pole(now: Readings) -> tuple[Floats, Floats]:
-    """Return x and y `[M]` of the upper pole's centre [m]; this is faster than reading them from PyBullet."""
+    """Return x and y `[M]` of the upper pole's centre [m], which is faster than reading them from PyBullet."""
     cart, lower, upper = now.position.T
     x = cart + POLE * (sin(lower) + sin(lower + upper) / 2)
     y = POLE * (cos(lower) + cos(lower + upper) / 2)

@@ -1,6 +1,6 @@
-"""PyBullet: physics clients, the engine, and the base class of plants.
+"""The engine and the base class of plants in PyBullet.
 
-A plant declares a model and a physics step, and computes rewards from the readings of a sample.
+A plant declares a model and a physics step. It computes rewards from the sensor readings of two control steps.
 """
 
 import functools
@@ -33,30 +33,30 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A robot, its surroundings, and the joints and links that are read."""
+    """A robot and its surroundings, with the joints and links whose states are read."""
 
     file: str  # MJCF, in the folder `mjcf` that comes with PyBullet
-    floor: bool  # whether it stands on the running track
+    floor: bool  # whether the robot stands on the running track
     gravity: float  # downwards [m/s²]
-    joints: tuple[str, ...]  # of one body; they are read, and set at the start of an episode
+    joints: tuple[str, ...]  # joints of one body that are read, and set at the start of an episode
     motors: int  # number of driven joints, counted from the first
     placed: tuple[str, ...] = ()  # further joints that are set at the start, but not read
     parts: tuple[str, ...] = ()  # links whose positions are read, grouped by body
-    still: tuple[str, ...] = ()  # links that only a restart moves; their positions follow those of the parts
-    root: str = ""  # a link whose position, attitude and velocity are read, if any
+    still: tuple[str, ...] = ()  # links that only a restart moves; their readings follow those of the parts
+    root: str = ""  # a link whose position, attitude and velocity are read; empty: none
     feet: tuple[str, ...] = ()  # links of the root's body whose contacts are read
     seen: tuple[str, ...] = ()  # further links that pictures show in colour
     camera: tuple[float, float, float] = (3.0, 0.0, -20.0)  # distance [m], yaw and pitch [deg] of pictures
-    look_at: tuple[float, ...] = ()  # middle of pictures [m]; the root if empty
+    look_at: tuple[float, ...] = ()  # point in the middle of pictures [m]; empty: the root
 
     @property
     def width(self) -> int:
-        """Length R of a row of readings."""
+        """Number R of readings of one member."""
         return 2 * len(self.joints) + 3 * len(self.parts + self.still) + 9 * bool(self.root) + 2 * len(self.feet)
 
 
 class Readings:
-    """Rows of readings `[M, R]`; the attributes are views of their parts, float64."""
+    """The R readings of each member as an array `[M, R]`, with views of its parts as attributes."""
 
     def __init__(self, model: Model, rows: Floats) -> None:
         joints, parts, feet = len(model.joints), len(model.parts + model.still), len(model.feet)
@@ -65,8 +65,8 @@ class Readings:
         cut = np.split(rows, ends, axis=1)
         self.rows = rows
         self.position, self.velocity = cut[0], cut[1]  # `[M, J]`, of the joints [rad or m, and per s]
-        self.place = cut[2].reshape(len(rows), parts, 3)  # centres of mass of the parts and of `still` [m]
-        # `[M, 3]`, or empty without a root: its centre of mass [m]; roll, pitch and yaw [rad]; its velocity [m/s]
+        self.place = cut[2].reshape(len(rows), parts, 3)  # centres of mass of `parts` and `still` [m]
+        # Of the root, `[M, 3]` or empty: centre of mass [m]; roll, pitch and yaw [rad]; velocity [m/s].
         self.root, self.attitude, self.speed = cut[3:6]
         self.on_ground, self.on_other = cut[6:]  # `[M, F]`, 1 for a foot that touches the floor, or anything else
         assert parts == 0 or np.shares_memory(self.place, rows)
@@ -85,11 +85,11 @@ _COLOURS: Final = ((0.30, 0.45, 0.69, 1.0), (0.87, 0.52, 0.32, 1.0), (0.33, 0.66
 
 @functools.cache
 def pybullet() -> Any:
-    """Import and return PyBullet, without the line about its build that it writes to the error stream."""
+    """Import and return PyBullet, and suppress the line about its build on the error stream."""
     sys.stderr.flush()
     try:
         kept = os.dup(2)
-    except OSError:  # there is no error stream to keep clean
+    except OSError:  # there is no error stream
         import pybullet
 
         return pybullet
@@ -105,20 +105,20 @@ def pybullet() -> Any:
 
 
 def data_folder() -> Path:
-    """Return the folder of the robots that come with PyBullet."""
+    """Return the folder of the robots that PyBullet ships."""
     import pybullet_data
 
     return Path(pybullet_data.getDataPath())
 
 
 def model_files(model: Model) -> list[Path]:
-    """Return the files that a world is loaded from."""
+    """Return the files of the floor, if any, and of the robot."""
     floor = [data_folder() / "plane_stadium.sdf"] if model.floor else []
     return [*floor, data_folder() / "mjcf" / model.file]
 
 
 class World:
-    """A robot and its floor in a physics client."""
+    """A physics client of PyBullet with a robot and its floor."""
 
     def __init__(self, model: Model) -> None:
         self._bullet = bullet = pybullet()
@@ -136,13 +136,14 @@ class World:
         self._restarted: int = self._call(bullet.saveState)
 
     def pace(self, interval: float, substeps: int) -> None:
-        """Set the duration of a step to `interval` seconds, in `substeps` equal physics steps."""
+        """Set the length of a control step to `interval` seconds, divided into `substeps` equal physics steps."""
         self._call(self._bullet.setPhysicsEngineParameter, fixedTimeStep=interval, numSubSteps=substeps)
 
     def restart(self, positions: Sequence[float]) -> None:
-        """Restore the loaded state at rest, then set the joints to `positions`.
+        """Restore the loaded state at rest, and set the joints to `positions`.
 
-        PyBullet's saved state includes contacts and the solver's start, so that an episode equals one in a new client.
+        PyBullet's saved state includes contacts and the initial values of the solver. An episode is therefore equal to
+        one in a new client.
         """
         self._call(self._bullet.restoreState, self._restarted)
         for (body, joint), position in zip(self._placed, positions, strict=True):
@@ -150,7 +151,7 @@ class World:
         self._still_places = self._places(self._still)
 
     def step(self, torques: Sequence[float]) -> None:
-        """Advance by one step under constant torques (forces for sliders)."""
+        """Advance by one control step under constant torques, which are forces for sliding joints."""
         bullet, client = self._bullet, self.client
         bullet.setJointMotorControlArray(
             self._body, self._motors, bullet.TORQUE_CONTROL, forces=torques, physicsClientId=client
@@ -158,10 +159,12 @@ class World:
         bullet.stepSimulation(client)
 
     def read(self, *, touching: bool = True) -> list[float]:
-        """Return the current readings `[R]`; links are recomputed, because they would lag by a physics step.
+        """Return the current readings `[R]` of the robot.
+
+        The positions of links are computed anew, because they would lag by a physics step.
 
         Args:
-            touching: False to read no contacts; after a restart, PyBullet returns the old ones until the next step.
+            touching: Whether contacts are read. After a restart, PyBullet returns the old contacts until the next step.
         """
         bullet, client, feet = self._bullet, self.client, self._feet
         joints = bullet.getJointStates(self._body, self._joints, client)
@@ -186,7 +189,7 @@ class World:
         return values
 
     def picture(self) -> NDArray[np.uint8]:
-        """Return an image uint8 `[480, 480, 3]`, drawn without graphics hardware."""
+        """Return an image uint8 `[480, 480, 3]` that is drawn without graphics hardware."""
         bullet, model = self._bullet, self._model
         self._paint()
         distance, yaw, pitch = model.camera
@@ -198,7 +201,7 @@ class World:
         return np.asarray(drawn[2], np.uint8).reshape(PIXELS, PIXELS, 4)[:, :, :3].copy()
 
     def close(self) -> None:
-        """Free the client."""
+        """Disconnect the physics client."""
         self._bullet.disconnect(self.client)
 
     def _call(self, function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -234,7 +237,7 @@ class World:
         self._feet = {links[name][1]: place for place, name in enumerate(model.feet)}
 
     def _paint(self) -> None:
-        """Colour the links, which are grey at first; later calls do nothing."""
+        """Colour the links, which are grey at first, on the first call."""
         for place, (body, link) in enumerate(self._grey):
             self._call(self._bullet.changeVisualShape, body, link, rgbaColor=_COLOURS[place % len(_COLOURS)])
         self._grey = []
@@ -261,17 +264,17 @@ class World:
 
 
 def _by_body(found: Iterable[tuple[int, int]]) -> list[tuple[int, list[int]]]:
-    """Group joints or links by body, in order, so that one call reads all those of a body."""
+    """Group joints or links by body, in order, so that one call reads all joints or links of a body."""
     return [
         (body, [number for _, number in of_body]) for body, of_body in itertools.groupby(found, operator.itemgetter(0))
     ]
 
 
 def pace(step: float, count: int) -> float:
-    """Return the time [s] of `count` physics steps, rounded up until its `count`-th part is exact.
+    """Return the time [s] of `count` physics steps, rounded up until `time / count` is exact.
 
-    Bullet divides the time by the number of steps and carries the rounding error over to the next call, which would
-    sometimes take a step too few or too many.
+    Bullet divides the time by the number of steps, and carries the rounding error over to the next call. Bullet would
+    otherwise sometimes take a step too few or too many.
     """
     interval = step * count
     while Fraction(interval) != count * Fraction(interval / count):
@@ -280,11 +283,11 @@ def pace(step: float, count: int) -> float:
 
 
 class BulletEngine(Engine):
-    """The engine of a `BulletPlant`, with a physics client for each member.
+    """The engine of plants in PyBullet, with a physics client for each member.
 
-    Bullet's solver starts from its last solution, which PyBullet's saved files do not hold completely. A saved state is
-    therefore the joints' start positions and the actions since then. Repeating them gives the same state, bit for bit,
-    and takes as long as the longest running episode.
+    Bullet's solver starts from its last solution, which PyBullet's saved files do not contain completely. A saved state
+    therefore consists of the joints' start positions and of the actions since then. Restoring a state repeats these
+    actions. The result is the same, bit for bit, and takes as long as the longest running episode.
     """
 
     def __init__(self, plant: Any, num_envs: int, frequency: float) -> None:
@@ -367,40 +370,41 @@ def _close(worlds: list[World]) -> None:
 
 
 INTERVAL: Final = 0.0165
-"""Roboschool's control interval [s]; progress is measured per this time at every control rate."""
+"""Roboschool's control interval [s]. Progress is measured per this time at every control rate."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BulletPlant(FixedStepPlant):
-    """A task in PyBullet; a subclass declares a model, and computes observations and rewards from readings.
+    """The base class of tasks in PyBullet.
 
-    The physics step is 0.0165 s / `substeps`.
+    A subclass declares a model, and computes observations and rewards from readings. The physics step is 0.0165 s /
+    `substeps`.
     """
 
     substeps: float = 1.0  # physics steps per 0.0165 s
 
     model: ClassVar[Model]
     terms: ClassVar[tuple[str, ...]]
-    """Names of the terms of the reward, which are infos."""
+    """Names of the terms of the reward, which are returned as infos."""
 
     frequency = 1.0 / INTERVAL
     update_every = 100
     reference_episodes = 5
 
     def starts(self, uniform: Floats) -> Floats:
-        """Return the joints' positions `[n, J]` at the start of episodes from uniform draws in [0, 1), `[n, J]`."""
+        """Return the positions `[n, J]` of J joints at the start of n episodes, from uniform draws `[n, J]`."""
         raise NotImplementedError
 
     def observe(self, now: Readings) -> Floats:
-        """Return physical states `[M, S]`."""
+        """Return the states of all members in physical units, `[M, S]`."""
         raise NotImplementedError
 
     def reward(self, before: Readings, now: Readings, action: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return the terms of the reward `[M, K]` and whether the new state is terminal `[M]`.
+        """Return the K terms of each member's reward `[M, K]`, and whether the new states are terminal `[M]`.
 
         Args:
-            before, now: readings of the previous sample and of this one.
-            action: normalised actions `[M, A]` that were applied between them.
+            before, now: Readings after the previous control step, and after this one.
+            action: Normalised actions of this control step, `[M, A]`.
         """
         raise NotImplementedError
 

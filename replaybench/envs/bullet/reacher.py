@@ -1,4 +1,4 @@
-"""Roboschool's reacher in PyBullet: an arm of two links has to bring its tip to a random place in the plane."""
+"""Roboschool's reacher in PyBullet: an arm of two links has to bring its tip to a random target in the plane."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from replaybench.envs.bullet.engine import INTERVAL, BulletPlant, Floats, Model, Readings
 from replaybench.runtime import elementwise
 
-ELBOW: Final = 3.0  # its range is ± this [rad]
-SPEED_SCALE: Final = 0.1  # of joint speeds [s/rad], in observations and in the cost of electricity
+ELBOW: Final = 3.0  # largest angle of the elbow [rad]
+SPEED_SCALE: Final = 0.1  # factor on joint speeds [s/rad], in observations and in the cost of electricity
 DISTANCE: Final = -100.0  # per m
 ELECTRICITY: Final = -0.1  # per torque times speed, both normalised
 STALL_TORQUE: Final = -0.01  # per normalised torque
@@ -19,13 +19,14 @@ STUCK: Final = -0.1  # while the elbow is at an end of its range
 
 @dataclass(frozen=True, kw_only=True)
 class BulletReacher(BulletPlant):
-    """Two links of 0.1 m without gravity; no state is terminal, and an episode has 150 samples (Roboschool).
+    """An arm of two links of 0.1 m that has to bring its tip to a random target, without gravity (Roboschool).
 
-    Observations contain sine and cosine of the shoulder's angle θ, where PyBullet's port has those of 1 − 2 θ.
+    No state is terminal, and an episode has 150 control steps. Observations contain sine and cosine of the shoulder's
+    angle θ. PyBullet's port has sine and cosine of 1 − 2 θ instead.
     """
 
-    target_range: float = 0.27  # the target is within ± this of the shoulder, along x and y [m]
-    start_noise: float = 3.14  # joints start within ± this [rad]
+    target_range: float = 0.27  # largest distance of the target from the shoulder, along x and y [m]
+    start_noise: float = 3.14  # largest angle of the joints at the start [rad]
 
     name = "BulletReacher"
     state_names = (
@@ -67,11 +68,11 @@ class BulletReacher(BulletPlant):
         return np.stack([*states, speed[1]], axis=1)
 
     def reward(self, before: Readings, now: Readings, action: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return the terms of the reward `[M, 3]`; no state is terminal.
+        """Return the terms of the reward `[M, 3]`, and False for each member, because no state is terminal.
 
-        `100 (d − d′) − 0.1 Σ|a ω/10| − 0.01 Σ|a| − 0.1 s`: `d` and `d′` [m] the tip's distances from the target before
-        and after; normalised torques `a`, joint speeds `ω` [rad/s]; `s` is 1 while the elbow is within 1 % of an end of
-        its range.
+        The terms are `100 (d − d′)`, `−0.1 Σ|a ω/10| − 0.01 Σ|a|` and `−0.1 s`. Here d and d′ [m] are the tip's
+        distances from the target before and after the step, a are normalised torques, and ω joint speeds [rad/s]. s is
+        1 while the elbow is within 1 % of an end of its range, and 0 otherwise.
         """
         power = np.abs(action * (SPEED_SCALE * now.velocity)).sum(axis=1)
         stuck = np.abs(np.abs(now.position[:, 1] / ELBOW) - 1.0) < 0.01
@@ -87,7 +88,6 @@ class BulletReacher(BulletPlant):
 
 
 def _distance(now: Readings) -> Floats:
-    """Return the tip's distance from the target `[M]` [m]."""
     away = now.place[:, 0] - now.place[:, 1]
     distance: Floats = np.sqrt(np.square(away).sum(axis=1))
     return distance

@@ -1,6 +1,6 @@
-"""Hopper, Walker2d, HalfCheetah and Ant of Roboschool in PyBullet, rewarded for progress towards a flag.
+"""Hopper, Walker2d, HalfCheetah and Ant of Roboschool in PyBullet, with a reward for progress towards a flag.
 
-De Bruin et al. (2018, section 8.5) learn these tasks.
+De Bruin et al. (2018, section 8.5) use these tasks.
 """
 
 import math
@@ -15,9 +15,9 @@ from replaybench.runtime import elementwise
 from replaybench.runtime.errors import UserError
 
 TARGET: Final = 1000.0  # distance of the flag along x [m]
-SPEED_SCALE: Final = 0.1  # of joint speeds [s/rad], in observations and in the cost of electricity
-ELECTRICITY: Final = -2.0  # per torque times speed, both normalised, of the mean motor
-STALL_TORQUE: Final = -0.1  # per squared normalised torque of the mean motor
+SPEED_SCALE: Final = 0.1  # factor on joint speeds [s/rad], in observations and in the cost of electricity
+ELECTRICITY: Final = -2.0  # per normalised torque times normalised speed, averaged over motors
+STALL_TORQUE: Final = -0.1  # per squared normalised torque, averaged over motors
 AT_LIMIT: Final = 0.99  # of the way from the middle of a joint's range to its end
 JOINT_AT_LIMIT: Final = -0.2  # per joint
 FOOT_COLLISION: Final = -1.0  # per foot
@@ -30,24 +30,28 @@ _GENERAL: Final = (  # name, unit, scale
 
 @dataclass(frozen=True, kw_only=True)
 class Walker(BulletPlant):
-    """Base class of the four walkers: a subclass declares tables and `alive`.
+    """The base class of the four walkers.
 
     Observations are the height relative to the start, the bearing of the flag, the velocity in axes that turn with the
-    yaw, roll and pitch, each joint's angle relative to its range and its speed, and which feet touch the floor. All are
-    clipped to ±5. Contacts are those of the current sample, not of the previous one as in Roboschool.
+    yaw angle, and the roll and pitch angles. They also contain the angle of each joint relative to its range, the speed
+    of each joint, and which feet touch the floor. All are clipped to ±5. Contacts are those of the current control
+    step. Roboschool returns those of the previous one.
+
+    A subclass declares class attributes and may override `alive`.
     """
 
     substeps: float = 4.0
-    start_noise: float = 0.1  # joints start within ± this [rad]
-    place: str = "links"  # progress is measured at the mean of all "links", as in Roboschool, or of the "bodies"
+    start_noise: float = 0.1  # largest angle of the joints at the start [rad]
+    place: str = "links"  # whose mean position measures progress: all "links", as in Roboschool, or the "bodies"
 
     file: ClassVar[str]
     joints: ClassVar[dict[str, tuple[float, float, float]]]
-    """Lower and upper end [rad] of each joint's range, and its greatest torque [N m]."""
+    """Lower and upper end [rad] of each joint's range, and its largest torque [N m]."""
     links: ClassVar[tuple[str, ...]]
-    """The bodies except the torso."""
+    """Names of the bodies except the torso."""
     helpers: ClassVar[tuple[str, ...]]
-    """Massless links that Bullet inserts between bodies, one for each degree of freedom except the last."""
+    """Names of the massless links that Bullet inserts between bodies, one for each degree of freedom except the
+    last."""
     feet: ClassVar[tuple[str, ...]]
     start_height: ClassVar[float]
     """Height of the torso at the start [m]."""
@@ -107,11 +111,11 @@ class Walker(BulletPlant):
         return np.concatenate([np.stack(general, axis=1), now.attitude[:, :2], joints, now.on_ground], axis=1)
 
     def reward(self, before: Readings, now: Readings, action: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return the terms of the reward `[M, 5]` and which members have fallen `[M]`.
+        """Return the terms of the reward `[M, 5]`, and for each member whether the robot has fallen `[M]`.
 
-        They sum to `±1 + (d − d′)/0.0165 − 2 mean|a q̇/10| − 0.1 mean a² − 0.2 n − c`, +1 while alive. `d` and `d′` [m]
-        are the distances from the flag before and after, `a` normalised torques and `q̇` joint speeds [rad/s]. `n`
-        joints are at an end of their range, and `c` feet touch anything but the floor.
+        The terms are ±1 (+1 unless fallen), `(d − d′)/0.0165`, `−2 mean|a q̇/10| − 0.1 mean a²`, `−0.2 n` and `−c`.
+        Here d and d′ [m] are the distances from the flag before and after the step, a are normalised torques, and q̇
+        joint speeds [rad/s]. n joints are at an end of their range, and c feet touch anything but the floor.
         """
         alive = self.alive(now)
         count = len(self.joints)
@@ -132,22 +136,21 @@ class Walker(BulletPlant):
         return terms, ~alive
 
     def alive(self, now: Readings) -> NDArray[np.bool_]:
-        """Return which members have not fallen `[M]`."""
+        """Return for each member whether the robot has not fallen, bool `[M]`."""
         upright: NDArray[np.bool_] = (now.root[:, 2] > 0.8) & (np.abs(now.attitude[:, 1]) < 1.0)
         return upright
 
 
 def _middle(now: Readings, parts: int) -> tuple[Floats, Floats]:
-    """Return x and y `[M]` of the mean position of the torso and the first `parts` [m].
+    """Return x and y `[M]` of the mean position of the torso and the first `parts` links [m].
 
-    Roboschool (`load_robot_joints`, `calc_state`) counts every link, helpers included.
+    Roboschool (`load_robot_joints`, `calc_state`) counts every link, massless helper links included.
     """
     total = now.root[:, :2] + now.place[:, :parts, :2].sum(axis=1)
     return total[:, 0] / (parts + 1), total[:, 1] / (parts + 1)
 
 
 def _distance(now: Readings, parts: int) -> Floats:
-    """Return the distance from the flag `[M]` [m]."""
     x, y = _middle(now, parts)
     distance: Floats = np.hypot(TARGET - x, y)
     return distance
@@ -159,7 +162,7 @@ def _helpers(*numbers: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class BulletHopper(Walker):
-    """One leg; it falls if the torso is below 0.8 m or leans by 1 rad (Roboschool)."""
+    """A robot with one leg, which falls if its torso is below 0.8 m or leans by 1 rad (Roboschool)."""
 
     name = "BulletHopper"
     file = "hopper.xml"
@@ -176,7 +179,7 @@ class BulletHopper(Walker):
 
 @dataclass(frozen=True, kw_only=True)
 class BulletWalker2d(Walker):
-    """Two legs in a plane; it falls under the same conditions as the hopper (Roboschool)."""
+    """A robot with two legs, which falls if its torso is below 0.8 m or leans by 1 rad (Roboschool)."""
 
     name = "BulletWalker2d"
     file = "walker2d.xml"
@@ -196,7 +199,7 @@ class BulletWalker2d(Walker):
 
 @dataclass(frozen=True, kw_only=True)
 class BulletHalfCheetah(Walker):
-    """Half a cheetah in a plane; it falls if it leans by 1 rad or a shin or thigh touches the floor (Roboschool)."""
+    """Half a cheetah, which falls if it leans by 1 rad, or if a shin or thigh touches the floor (Roboschool)."""
 
     name = "BulletHalfCheetah"
     file = "half_cheetah.xml"
@@ -222,7 +225,7 @@ class BulletHalfCheetah(Walker):
 
 @dataclass(frozen=True, kw_only=True)
 class BulletAnt(Walker):
-    """Four legs; it falls if the torso, of radius 0.25 m, is at 0.26 m or below (Roboschool)."""
+    """A robot with four legs, which falls if the centre of its torso is at 0.26 m or below (Roboschool)."""
 
     name = "BulletAnt"
     file = "ant.xml"

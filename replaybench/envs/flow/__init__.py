@@ -1,1 +1,1 @@
-"""Drafting behind a cylinder, in a vortex wake."""
+"""The drafting task, in which an ellipse keeps its place in the vortex wake of a cylinder."""

@@ -1,7 +1,7 @@
 """The drafting task: an ellipse has to keep its place in the wake of a cylinder with little actuation.
 
-The flow is a tabulated vortex wake or a Navier–Stokes solution; both have the same box, start, reward, units and
-sensors.
+The flow is a tabulated vortex wake or a solution of the Navier–Stokes equations. Both have the same box, start, reward,
+units and sensors.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from replaybench.runtime.source_hash import made_of
 if TYPE_CHECKING:
     from replaybench.runtime.streams import Stream
 
-SEMI_MAJOR: Final = 0.5  # of the ellipse [D]
-SEMI_MINOR: Final = 0.1  # [D]
-SENSORS: Final = ((-0.55, 0.0), (0.55, 0.0), (0.0, -0.15), (0.0, 0.15))  # in the ellipse's own axes [D]
+SEMI_MAJOR: Final = 0.5  # semi-major axis of the ellipse [D]
+SEMI_MINOR: Final = 0.1  # semi-minor axis of the ellipse [D]
+SENSORS: Final = ((-0.55, 0.0), (0.55, 0.0), (0.0, -0.15), (0.0, 0.15))  # positions in the axes of the ellipse [D]
 LEAVING_REWARD: Final = -100.0
 LEFT: Final = 1  # bit of `event`
 VARIATIONS: Final = ("strength_spread", "period_spread", "load_spread", "phase_noise", "reading_noise")
@@ -46,27 +46,30 @@ _REVISIONS: Final = {"paper": (4.0, math.pi / 8), "january": (3.0, math.pi / 4)}
 
 @dataclass(frozen=True, kw_only=True)
 class Drafting(Plant):
-    """An ellipse in the wake of a D-section cylinder at Re = 400 (Novati & Koumoutsakos 2019, section 5.4).
+    """An ellipse that has to stay in the wake of a D-section cylinder (Novati & Koumoutsakos, 2019, section 5.4).
 
-    Lengths are in cylinder diameters D, speeds in units of the stream U, times in T = D/U, the density is 1; rates in
-    "Hz" are actions per T. The cylinder's flat face lies at x = 0; the stream runs along +x. An action of three numbers
-    `a = (f_x, f_y, τ)`, |a| ≤ 2, is held for a sample and puts the force `(f_x, f_y) F₀` and the torque `τ τ₀` on the
-    ellipse; by default F₀ = 0.25 ρU²D and τ₀ = F₀ D/2. Each step costs `‖a‖²` times the length of the sample [T], which
-    is the paper's reward at the default rate of one action per T. When the centre leaves the box, the task ends with
-    −100 in place of that step's cost. The ellipse starts at rest, in a wake of random phase, which it cannot observe.
+    The Reynolds number is 400. Lengths are in cylinder diameters D, speeds in units of the stream's speed U, times in T
+    = D/U, and the density ρ is 1. Control rates in "Hz" are actions per T. The flat face of the cylinder lies at x = 0,
+    and the stream runs along +x. An action `a = (f_x, f_y, τ)` has components in [-2, 2] and is held for a control
+    step. It exerts the force `(f_x, f_y) F₀` and the torque `τ τ₀` on the ellipse. By default F₀ = 0.25 ρU²D and τ₀ =
+    F₀ D/2. Each step costs `‖a‖²` times the length of the step [T]. This is the paper's reward at the default rate of
+    one action per T. When the centre of the ellipse leaves the box, the task ends with a reward of −100 instead of that
+    step's cost. The ellipse starts at rest. The phase of the wake at the start is random, and the agent cannot observe
+    it.
 
     The two tabulated wakes differ in the forces on the ellipse (`replaybench.envs.flow.wake`). Each episode draws
-    random factors on flow and forces; `*_spread` are the largest logarithms of the factors, 0.2 for up to 22 % more or
-    18 % less. `phase_noise` makes the vortex street irregular, and `reading_noise` models the influence of the boundary
-    layer on the sensors. Policies learned with them in the free wake also work in the Navier–Stokes solver.
+    random factors for the flow and the forces. The settings `*_spread` are the largest logarithms of these factors. A
+    spread of 0.2 means up to 22 % more or 18 % less. `phase_noise` makes the vortex street irregular. `reading_noise`
+    models the influence of the boundary layer on the sensors. Policies that were learned with these disturbances in the
+    free wake also work in the Navier–Stokes solver.
     """
 
     fidelity: str = "wake"  # "wake", "free-wake": tabulated vortices; "navier-stokes": the flow itself
     action_unit: str = "default"  # "paper": force in ρU²D, torque in ρU²D²
     revision: str = "paper"  # "january": the shorter box and wider start angles of the authors' code of January 2019
     cells: float = 16.0  # grid cells per D of the Navier–Stokes solver
-    strength_spread: float = 0.0  # of the cross-stream flow of the tabulated wake
-    period_spread: float = 0.0  # of the period of shedding
+    strength_spread: float = 0.0  # of the strength of the tabulated wake's cross-stream flow
+    period_spread: float = 0.0  # of the period of vortex shedding
     load_spread: float = 0.0  # of inertias, forces and sensor gains, each by its own factor
     phase_noise: float = 0.0  # standard deviation of the random phase change per T [periods]
     reading_noise: float = 0.0  # standard deviation of the noise on sensor readings [U]
@@ -115,32 +118,35 @@ class Drafting(Plant):
 
     @property
     def observation_limit(self) -> tuple[float, ...]:
-        """Bound on |normalised state|: under full torque in the paper's unit the ellipse turns at 22 U/D."""
+        """Bounds on |normalised state|, wide enough for the paper's full torque, which turns the ellipse at 22 U/D."""
         return (*(10.0,) * 5, 20.0, *(10.0,) * 8)
 
     @property
     def box(self) -> tuple[float, float, float]:
-        """Bounds of the ellipse's centre: lowest x, highest x, largest |y|. [D]"""
+        """Bounds of the ellipse's centre in cylinder diameters: lowest x, highest x and largest absolute y."""
         return 1.0, _REVISIONS[self.revision][0], 1.0
 
     @property
     def forces(self) -> tuple[float, float, float]:
-        """Units of an action: force, force, torque. [ρU²D, ρU²D, ρU²D²]"""
+        """Units of an action's forces [ρU²D] and torque [ρU²D²] for density ρ, stream speed U, cylinder diameter D."""
         return _UNITS[self.action_unit]
 
     @property
     def start_range(self) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
-        """Middle of the initial x, y [D] and θ [rad], and their largest deviations from it."""
+        """Means of the initial x, y [diameters] and angle [rad], and the largest deviations from these means."""
         return (2.0, 0.0, 0.0), (0.5, 0.5, _REVISIONS[self.revision][1])
 
     @property
     def spreads(self) -> dict[str, float]:
-        """Largest logarithms of the factors on an episode's laws, by field of `wake.Laws`."""
+        """Largest logarithm of the random factor on each constant of flow and forces, by the names in `wake.Laws`."""
         loads = dict.fromkeys(FELT, self.load_spread)
         return {"strength": self.strength_spread, "period": self.period_spread, **loads}
 
     def start(self, draws: Stream, chosen: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Draw poses `[n, 3]` (x, y [D], θ [rad]) and phases of the wake `[n]` in [0, 1) for the chosen members."""
+        """Draw initial poses `[n, 3]` and phases of the wake `[n]` for the n members marked in `chosen` `[M]`.
+
+        A pose consists of the position x, y in cylinder diameters and the angle θ [rad]. A phase is in [0, 1).
+        """
         drawn = draws.uniform(4, chosen)
         middle, spread = self.start_range
         poses: NDArray[np.float64] = np.array(middle) + np.array(spread) * (2.0 * drawn[:, :3] - 1.0)
@@ -162,29 +168,35 @@ class Drafting(Plant):
 
 @kernel
 def half_turn(angle: float) -> float:
-    """Return an ellipse's angle [rad] wrapped into [−π/2, π/2): turning it by π changes nothing."""
+    """Return the angle [rad] of an ellipse wrapped into [−π/2, π/2), because a turn by π does not change an ellipse."""
     return 0.5 * wrap_angle(2.0 * angle)
 
 
 @kernel
 def outside(x: float, y: float, box: tuple[float, float, float]) -> bool:
-    """Return whether a centre (x, y) [D] is outside the box; True for NaN."""
+    """Return whether the centre (x, y) of the ellipse is outside the box, or is NaN."""
     inside: bool = x >= box[0] and x <= box[1] and abs(y) <= box[2]
     return not inside
 
 
 @kernel
 def step_reward(actuation: float, left: bool, sample: float) -> float:
-    """Return the reward of a step of length `sample` [T] with `actuation` ‖a‖²; `left`: the ellipse left the box."""
+    """Return the reward of one control step of the drafting task.
+
+    Args:
+        actuation: Squared norm ‖a‖² of the action.
+        left: Whether the ellipse has left the box.
+        sample: Length of the control step, in cylinder diameters divided by the speed of the stream.
+    """
     return LEAVING_REWARD if left else -actuation * sample
 
 
 VIEW: Final = (-1.0, 6.0, -1.75, 1.75)  # lowest and highest x, lowest and highest y [D]
 PIXELS: Final = (640, 320)
 STRONGEST: Final = 6.0  # vorticity of the darkest colour [U/D]
-FORCE_LENGTH: Final = 1.0  # of the arrow for |a| = 1 [D]
-TORQUE_SWEEP: Final = 90.0  # of the arc for |a| = 1 [degrees]
-TORQUE_RADIUS: Final = 0.72  # [D]
+FORCE_LENGTH: Final = 1.0  # length of the arrow for |a| = 1 [D]
+TORQUE_SWEEP: Final = 90.0  # angle of the arc for |a| = 1 [degrees]
+TORQUE_RADIUS: Final = 0.72  # radius of the arc [D]
 
 _WATER: Final = LinearSegmentedColormap.from_list(
     "water", ["#12335f", "#3f7fbf", "#b9d6ea", "#fbfaf7", "#f3c4ae", "#cf5b4a", "#6d1226"]
@@ -193,7 +205,7 @@ _BODY, _ACTION = "#26323f", "#e08a00"
 
 
 class FlowPicture(Picture):
-    """A picture of 640 × 320 pixels: flow, bodies, last action and the bounds `Drafting.box`."""
+    """A picture of 640 × 320 pixels with the flow, the bodies, the last action and the bounds `Drafting.box`."""
 
     def __init__(self, box: tuple[float, float, float]) -> None:
         super().__init__(*PIXELS)
@@ -225,13 +237,15 @@ class FlowPicture(Picture):
         pose: NDArray[np.float64],
         action: NDArray[np.float64],
     ) -> NDArray[np.uint8]:
-        """Return the image uint8 `[320, 640, 3]`.
+        """Return the image uint8 `[320, 640, 3]` of a flow, a pose and an action.
+
+        Lengths are in cylinder diameters D, and speeds in units of the stream's speed U.
 
         Args:
-            vorticity: values [U/D] at points evenly spaced over `extent`, `[rows, columns]`, lowest y first.
-            extent: lowest and highest x, lowest and highest y of the values [D].
-            pose: x, y [D] and θ [rad] of the ellipse, `[3]`.
-            action: the last action `[3]`.
+            vorticity: Vorticity [U/D] at points evenly spaced over `extent`, `[rows, columns]`, lowest y first.
+            extent: Lowest x, highest x, lowest y and highest y of these points [D].
+            pose: Position x, y [D] and angle θ [rad] of the ellipse, `[3]`.
+            action: Last action, `[3]`.
         """
         self._water.set_data(vorticity)
         self._water.set_extent(extent)
@@ -253,10 +267,10 @@ class FlowPicture(Picture):
 
 
 class DraftingEngine(Engine):
-    """Base class of the engines of M ellipses.
+    """The base class of the engines that simulate M ellipses.
 
     Attributes:
-        applied: float64 `[M, 3]`, the last action.
+        applied: Last action of each member, float64 `[M, 3]`.
     """
 
     def __init__(self, plant: Drafting, num_envs: int, frequency: float) -> None:
@@ -266,10 +280,9 @@ class DraftingEngine(Engine):
         self._picture: FlowPicture | None = None
 
     def infos(self) -> dict[str, NDArray[Any]]:
-        """Return `actuation`, ‖a‖² of the last step, and `left`, whether the ellipse left the box in it."""
+        """Return `actuation`, the squared norm of each member's action, and `left`, whether the ellipse has left."""
         return {"actuation": (self.applied**2).sum(axis=1), "left": self.terminated.copy()}
 
     def picture(self) -> FlowPicture:
-        """Return the drawing, which is created on first use."""
         self._picture = self._picture or FlowPicture(self.plant.box)
         return self._picture

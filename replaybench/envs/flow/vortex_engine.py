@@ -1,4 +1,7 @@
-"""The drafting task in the tabulated wake: quasi-steady forces and added mass on the ellipse."""
+"""The engine of the drafting task in the tabulated wake, with quasi-steady forces and added mass on the ellipse.
+
+Units are the cylinder's diameter D, the stream's speed U, the density ρ, and T = D/U.
+"""
 
 import math
 from typing import Any, Final
@@ -12,13 +15,14 @@ from replaybench.runtime.function_hash import content_hash
 from replaybench.runtime.kernel import kernel
 from replaybench.runtime.streams import Stream
 
-GAUSS: Final = 0.2887  # distance from the centre of the two points of the chord where the flow acts [D]
+GAUSS: Final = 0.2887  # the flow acts at two points of the chord, at this distance from the centre [D]
 MUNK: Final = 0.754  # potential-flow moment, π (a² − b²) [ρD²]
 NEAR_EDGE, NEAR_WIDTH, NEAR_SPREAD = 2.25, 0.08, 0.7  # region where a body closes the gap behind the cylinder [D]
 
 MAX_SUBSTEP: Final = 0.05  # longest Runge–Kutta step [T]
 STATES: Final = 8
-"""Length of a state: x, y [D], θ [rad], velocity x and y [U], Ω [U/D], coupling κ, phase of the wake."""
+"""Length of the state of an ellipse: x, y [D], θ [rad], velocity x and y [U], Ω [U/D], coupling κ, phase of the
+wake."""
 
 Rates = tuple[float, float, float]
 """Accelerations along x and y [U/T], and angular acceleration [U/(D T)]."""
@@ -26,11 +30,15 @@ Rates = tuple[float, float, float]
 
 @kernel
 def loads(law: Any, along: float, across: float, spin: float) -> tuple[float, float, float]:
-    """Return the quasi-steady force along ξ and η [ρU²D] and the torque [ρU²D²].
+    """Return the quasi-steady force along ξ and η [ρU²D] and the torque [ρU²D²] of the water on an ellipse.
+
+    The axis ξ points along the chord of the ellipse, and η is normal to the chord. Units are the cylinder's diameter D,
+    the stream's speed U and the density ρ.
 
     Args:
-        along, across: velocity of the ellipse relative to the water, along ξ and η [U].
-        spin: angular velocity relative to that of the water [U/D].
+        law: Constants of the forces, a record of the fields in `wake.Laws`.
+        along, across: Velocity of the ellipse relative to the water, along ξ and η [U].
+        spin: Angular velocity of the ellipse relative to the water [U/D].
     """
     tiny = 1e-24  # keeps the angle of attack defined at rest
     speed = math.sqrt(along * along + across * across + tiny)
@@ -48,12 +56,16 @@ def loads(law: Any, along: float, across: float, spin: float) -> tuple[float, fl
 def respond(
     law: Any, along: float, across: float, omega: float, force_along: float, force_across: float
 ) -> tuple[float, float]:
-    """Return the acceleration along ξ and η in axes that do not turn, with added mass that turns with the body.
+    """Return the acceleration of an ellipse along its chord ξ and along the normal η [U/T].
+
+    The added mass turns with the ellipse. The result is the acceleration in axes that do not turn. Units are the
+    cylinder's diameter D, the stream's speed U, the density ρ, and T = D/U.
 
     Args:
-        along, across: velocity relative to the water [U].
-        omega: angular velocity [U/D].
-        force_along, force_across: all other forces [ρU²D].
+        law: Constants of the forces, a record of the fields in `wake.Laws`.
+        along, across: Velocity of the ellipse relative to the water, along ξ and η [U].
+        omega: Angular velocity of the ellipse [U/D].
+        force_along, force_across: All other forces along ξ and η [ρU²D].
     """
     turning = omega * (law.inertia_across - law.inertia_along)
     return (
@@ -64,7 +76,10 @@ def respond(
 
 @kernel
 def settled_coupling(law: Any, x: float, y: float, cosine: float) -> float:
-    """Return the final coupling κ of shedding if the ellipse is held at (x, y) at an angle with this `cosine`."""
+    """Return the final strength κ of vortex shedding if an ellipse is held at (x, y), at an angle with this `cosine`.
+
+    κ is a factor on the cross-stream flow. An ellipse close behind the cylinder reduces κ.
+    """
     height = (y * (1.0 / NEAR_SPREAD)) ** 2
     near = 2.0 * math.exp(-height * height) / (1.0 + math.exp((x - NEAR_EDGE) * (2.0 / NEAR_WIDTH)))
     settled: float = 1.0 - law.always_weaker - law.near_weaker * near * abs(cosine)
@@ -76,10 +91,12 @@ def accelerations(
     law: Any, x: float, y: float, cosine: float, sine: float, u: float, v: float, omega: float, coupling: float,
     phase: float, fx: float, fy: float, torque: float, table: NDArray[np.float32],
 ) -> Rates:  # fmt: skip
-    """Return the accelerations of an ellipse under an external force [ρU²D] and torque [ρU²D²].
+    """Return the accelerations of an ellipse under an external force (fx, fy) and torque.
 
-    `dV/dt = s Du/Dt + (m + m_i)⁻¹ F` in body axes, with the water's velocity and acceleration averaged over the chord;
-    s is `law.carried`.
+    In body axes, `dV/dt = s Du/Dt + (m + m_i)⁻¹ F`. Here `Du/Dt` is the acceleration of the water, averaged over the
+    chord, and s is `law.carried`. The mass is m, the added mass along axis i is m_i, and F is the total force.
+    `coupling` is the strength κ of vortex shedding. All quantities are in units of the cylinder's diameter, the
+    stream's speed and the density.
     """
     dx, dy = GAUSS * cosine, GAUSS * sine
     extra_rate = 1.0 / law.period - 1.0 / PERIOD
@@ -106,16 +123,21 @@ def move(
     state: NDArray[np.float64], m: int, fx: float, fy: float, torque: float, box: Any, seconds: float, substeps: int,
     law: Any, table: NDArray[np.float32],
 ) -> bool:  # fmt: skip
-    """Advance ellipse `m` of `state` `[M, STATES]` in place by midpoint steps under a constant force and torque.
+    """Advance one ellipse in place by midpoint steps under a constant force and torque.
 
-    The coupling relaxes, `κ̇ = (κ* − κ)/T_s`, while the ellipse moves.
+    While the ellipse moves, the strength κ of vortex shedding relaxes to its final value κ* by `κ̇ = (κ* − κ)/T_s` with
+    the shedding period T_s. The motion stops after the first step that ends outside the box. Units are the cylinder's
+    diameter D, the stream's speed U and the density ρ.
 
     Args:
-        box: bounds of its centre; it stops after the first step that ends outside.
-        seconds: total length of all `substeps` [T].
+        state: States of all members, float64 `[M, STATES]`.
+        m: Index of the member.
+        fx, fy, torque: External force [ρU²D] and torque [ρU²D²].
+        box: Bounds of the ellipse's centre, as in `Drafting.box`.
+        seconds: Total length of all `substeps` [D/U].
 
     Returns:
-        Whether it has left the box.
+        Whether the ellipse has left the box.
     """
     x, y, theta = state[m, 0], state[m, 1], state[m, 2]
     u, v, omega = state[m, 3], state[m, 4], state[m, 5]
@@ -132,7 +154,7 @@ def move(
         xm, ym = x + half * u, y + half * v
         cm, sm = _turned(cosine, sine, half * omega)
         um, vm, om = u + half * a, v + half * b, omega + half * c
-        # The rate in the middle of the step before is accurate enough to advance κ to the middle of this one.
+        # The rate in the middle of the last step is accurate enough to advance κ to the middle of this step.
         km = coupling + half * relaxing
         a, b, c = accelerations(law, xm, ym, cm, sm, um, vm, om, km, middle, fx, fy, torque, table)
         relaxing = (settled_coupling(law, xm, ym, cm) - km) * pace
@@ -151,7 +173,7 @@ def move(
 
 @kernel
 def _turned(cosine: float, sine: float, angle: float) -> tuple[float, float]:
-    """Return cosine and sine after turning by an angle [rad]; small angles use a series, which is fast and exact."""
+    """Return cosine and sine after a turn by `angle` [rad], for small angles by a series, which is fast and exact."""
     if abs(angle) < 0.25:
         q = angle * angle
         c = 1.0 - q * (1 / 30) * (1.0 - q * (1 / 56) * (1.0 - q * (1 / 90)))
@@ -171,9 +193,10 @@ def _turn_on(phase: float, part: float) -> float:
 
 @kernel
 def observe(state: NDArray[np.float64], law: Any, table: NDArray[np.float32], observed: NDArray[np.float64]) -> None:
-    """Write the observation `[14]` of an ellipse in `state` `[STATES]`.
+    """Write the observation `[14]` of one ellipse in `state` `[STATES]` to `observed`.
 
-    It consists of the ellipse's position, angle and velocities, and the water's velocity relative to four sensors.
+    The observation consists of the position, angle and velocities of the ellipse, and of the water's velocity relative
+    to four sensors on the ellipse.
     """
     theta, omega = state[2], state[5]
     observed[0], observed[1], observed[2] = state[0], state[1], half_turn(theta)
@@ -192,11 +215,14 @@ def observe(state: NDArray[np.float64], law: Any, table: NDArray[np.float32], ob
 
 
 class VortexWake(DraftingEngine):
-    """M ellipses in M tabulated wakes.
+    """The engine that simulates M ellipses, each in its own tabulated vortex wake.
+
+    Lengths are in cylinder diameters D, and speeds in units of the stream's speed U.
 
     Attributes:
-        state: float64 `[M, 8]`: x, y [D], θ [rad], velocity [U], Ω [U/D], and the hidden coupling κ and wake phase.
-        laws: of dtype `LAWS`, `[M]`, the laws of each ellipse in its episode.
+        state: State of each ellipse, float64 `[M, 8]`. The columns are x, y [D], θ [rad], velocity x and y [U], angular
+            velocity [U/D], and the unobserved strength κ and phase of vortex shedding.
+        laws: Constants of the forces on each ellipse in its episode, dtype `LAWS`, `[M]`.
     """
 
     def __init__(self, plant: Drafting, num_envs: int, frequency: float) -> None:
@@ -242,7 +268,7 @@ class VortexWake(DraftingEngine):
         return {"state": self.state, "laws": laws, "applied": self.applied}
 
     def frame(self, member: int) -> NDArray[np.uint8]:
-        """Return a picture uint8 `[320, 640, 3]` of a member; the drawn vortices are not weakened by the ellipse."""
+        """Return an image uint8 `[320, 640, 3]` of one member, in which the ellipse does not weaken the vortices."""
         columns, rows = np.linspace(VIEW[0], VIEW[1], 211), np.linspace(VIEW[2], VIEW[3], 106)
         water = vorticity(columns, rows, float(self.state[member, 7]))
         return self.picture().frame(water, VIEW, self.state[member, :3], self.applied[member])

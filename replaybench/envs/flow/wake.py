@@ -1,8 +1,9 @@
-"""The vortex wake of the D-section cylinder at Re = 400: model, table over one period, and variations.
+"""The vortex wake of the D-section cylinder at Re = 400: model, table over one period, and random variations.
 
-Two sets of laws are fitted to the Navier–Stokes solver at Re = 400: `HELD` to an ellipse that is held or drifts slowly,
-`FREE` to the motion of a free ellipse during an action. In the solver, policies learned with `HELD` fail within ten
-actions; those learned with `FREE` in disturbed episodes do not (`benchmarks/flow/flow_transfer.py`).
+Two sets of constants for the forces on an ellipse are fitted to the Navier–Stokes solver. `HELD` is fitted to an
+ellipse that is held or drifts slowly. `FREE` is fitted to the motion of a free ellipse during an action. In the solver,
+policies learned with `HELD` fail within ten actions. Policies learned with `FREE` in disturbed episodes do not fail
+(`benchmarks/flow/flow_transfer.py`).
 """
 
 from __future__ import annotations
@@ -25,33 +26,38 @@ from replaybench.runtime.kernel import kernel
 if TYPE_CHECKING:
     from replaybench.runtime.streams import Stream
 
-PERIOD: Final = 4.90  # of shedding [T]; the Strouhal number is 0.204
+PERIOD: Final = 4.90  # period of vortex shedding [T]; the Strouhal number is 0.204
 VORTICES: Final = 20  # number of vortices, the newest ones
-SHED_AT: Final = 0.227  # where vortices appear [D]
-SHED_SPEED: Final = 0.02  # their initial drift [U]
-DRIFT_SPEED: Final = 0.60  # their final drift [U]
+SHED_AT: Final = 0.227  # x at which vortices appear [D]
+SHED_SPEED: Final = 0.02  # initial drift of vortices [U]
+DRIFT_SPEED: Final = 0.60  # final drift of vortices [U]
 DRIFT_LENGTH: Final = 0.587  # distance over which the drift grows [D]
 ROW_FIRST: Final = 0.169  # |y| of a vortex row far upstream [D]
-ROW_LAST: Final = 0.904  # and far downstream [D]
-ROW_CENTER: Final = 2.10  # [D]
-ROW_WIDTH: Final = 1.08  # [D]
-CIRCULATION: Final = 3.90  # of a grown vortex [U D]
-GROWTH_TIME: Final = 2.51  # [T]
+ROW_LAST: Final = 0.904  # |y| of a vortex row far downstream [D]
+ROW_CENTER: Final = 2.10  # x at which the rows spread [D]
+ROW_WIDTH: Final = 1.08  # distance over which the rows spread [D]
+CIRCULATION: Final = 3.90  # circulation of a grown vortex [U D]
+GROWTH_TIME: Final = 2.51  # time in which a vortex grows [T]
 CORE: Final = 0.291  # radius of a new vortex [D]
-DIFFUSION: Final = 4.0 / 400.0  # of the squared core radius: 4 ν [U D]
-SOURCE: Final = 0.624  # source at the cylinder's position [U D]
-SOURCE_CORE: Final = 0.1  # squared radius over which it is spread [D²]
+DIFFUSION: Final = 4.0 / 400.0  # growth rate of the squared core radius: 4 ν [U D]
+SOURCE: Final = 0.624  # strength of a source at the cylinder's position [U D]
+SOURCE_CORE: Final = 0.1  # squared radius over which the source is spread [D²]
 
 Field = tuple[float, float, float, float]
-"""u, v [U], Du/Dt, Dv/Dt [U/T]."""
+"""Velocity u, v [U] and acceleration Du/Dt, Dv/Dt [U/T] of the water at a point."""
 
 
 @kernel
 def vortex(number: int, phase: float) -> tuple[float, ...]:
-    """Return the state of the `number`-th vortex that was shed before `phase` in [0, 1), and its rates of change.
+    """Return the state of one vortex, and its rates of change.
+
+    Args:
+        number: Number of vortices that were shed after this one.
+        phase: Phase of the wake in [0, 1).
 
     Returns:
-        x, y [D], circulation [U D], squared core radius [D²], and the rates of x, y and circulation.
+        Position x and y, circulation, squared core radius, and the rates of x, y and the circulation. Units are the
+            cylinder's diameter and the stream's speed.
     """
     half = math.floor(2.0 * phase)
     age = PERIOD * (phase - 0.5 * half + 0.5 * number)
@@ -72,7 +78,7 @@ def vortex(number: int, phase: float) -> tuple[float, ...]:
 
 @kernel
 def street(phase: float) -> NDArray[np.float64]:
-    """Return all vortices at `phase`, `[VORTICES, 7]`, with the columns of `vortex`."""
+    """Return the states of all vortices at `phase` in [0, 1), `[VORTICES, 7]`. A row is a result of `vortex`."""
     rows = np.empty((VORTICES, 7))
     for number in range(VORTICES):
         x, y, circulation, core, x_rate, y_rate, circulation_rate = vortex(number, phase)
@@ -83,10 +89,11 @@ def street(phase: float) -> NDArray[np.float64]:
 
 @kernel
 def flow(x: float, y: float, vortices: NDArray[np.float64]) -> Field:
-    """Return velocity and material acceleration at (x, y) for the vortices from `street`, without a table.
+    """Return the velocity and acceleration of the water at (x, y) for the `vortices` from `street`.
 
-    A vortex turns the water at the rate `Γ/2π g`, `g = (1 − e^{−r²/c})/r²` with the squared core radius c. The
-    acceleration is `∂u/∂t + (u·∇)u`, with every term in closed form.
+    A vortex turns the water at the rate `Γ/2π g` with `g = (1 − e^{−r²/c})/r²`. Here Γ is its circulation, c its
+    squared core radius, and r the distance from it. The acceleration is `∂u/∂t + (u·∇)u`, with every term in closed
+    form.
     """
     reach = x * x + y * y + SOURCE_CORE
     strength = SOURCE / (2.0 * math.pi)
@@ -118,7 +125,7 @@ def flow(x: float, y: float, vortices: NDArray[np.float64]) -> Field:
 
 @kernel
 def vorticity(x: NDArray[np.float64], y: NDArray[np.float64], phase: float) -> NDArray[np.float64]:
-    """Return the street's vorticity [U/D] at columns `x` and rows `y`, `[len(y), len(x)]`."""
+    """Return the vorticity of the vortex street at columns `x` and rows `y`, with the shape `[len(y), len(x)]`."""
     vortices = street(phase)
     out = np.zeros((y.size, x.size))
     for k in range(VORTICES):
@@ -132,19 +139,19 @@ def vorticity(x: NDArray[np.float64], y: NDArray[np.float64], phase: float) -> N
 
 
 PHASES: Final = 48
-NODES: Final = 73  # along each axis
-SPACING: Final = 0.075  # [D]
+NODES: Final = 73  # number of nodes along each axis
+SPACING: Final = 0.075  # distance between nodes [D]
 LEFT_EDGE: Final = 0.0  # lowest x in the table [D]
 LOWER_EDGE: Final = -SPACING * (NODES - 1) / 2  # lowest y in the table [D]
 
 _LANES: Final = 4
-_ROW: Final = _LANES * NODES  # from a node to the next along x
-_SHEET: Final = _ROW * NODES  # from a phase to the next
+_ROW: Final = _LANES * NODES  # distance in the table from a node to the next along x
+_SHEET: Final = _ROW * NODES  # distance in the table from a phase to the next
 
 
 @kernel
 def fill_table(table: NDArray[np.float32]) -> None:
-    """Write the flow at all phases and nodes."""
+    """Write the flow at all phases and nodes to `table`, whose layout `wake_table` describes."""
     for p in range(PHASES):
         vortices = street(p / PHASES)
         for i in range(NODES):
@@ -156,7 +163,7 @@ def fill_table(table: NDArray[np.float32]) -> None:
 
 @functools.cache
 def wake_table() -> NDArray[np.float32]:
-    """Return the flow over one period, a flat read-only float32 array by phase, x, y and four quantities; cached."""
+    """Return the flow over one period, a flat read-only float32 array in the order phase, x, y, result of `flow`."""
     table = np.empty(PHASES * _SHEET, np.float32)
     fill_table(table)
     table.flags.writeable = False
@@ -167,10 +174,11 @@ def wake_table() -> NDArray[np.float32]:
 def _blend(
     _context: Any, table: Any, early: Any, late: Any, w00: Any, w01: Any, w10: Any, w11: Any, lateness: Any
 ) -> Any:
-    """Interpolate between four corners of a cell with weights `w…`, and between two phases with the share `lateness`.
+    """Interpolate the flow between four corners of a cell, and between two phases.
 
-    `early` and `late` index the cell's first corner in the flat table, one at each phase. Return the four
-    quantities, and the changes of u and v from the earlier to the later phase.
+    The corners have the weights `w…`, and the later phase has the weight `lateness`. `early` and `late` are the indices
+    of the cell's first corner in the table at both phases. The result is the four quantities, and the changes of u and
+    v between the phases.
     """
     double = types.float64
     signature = types.UniTuple(double, _LANES + 2)(table, types.intp, types.intp, *(double,) * 5)
@@ -212,11 +220,13 @@ def _blend(
 
 @kernel
 def look_up(table: NDArray[np.float32], x: float, y: float, phase: float, extra_rate: float) -> Field:
-    """Return the flow at (x, y) and `phase` in [0, 1), linear between the nodes of `wake_table`, constant beyond.
+    """Return the flow at (x, y) and `phase` in [0, 1) by linear interpolation in the table from `wake_table`.
+
+    Outside of the table, the flow is that at its edge.
 
     Args:
-        extra_rate: 1/T_s − 1/`PERIOD` for a wake of period T_s. The table's accelerations are those for `PERIOD`; this
-            rate times the derivative of velocity by phase is added to them.
+        extra_rate: 1/T_s − 1/`PERIOD` for a wake of period T_s. The table's accelerations hold for `PERIOD`. This rate
+            times the derivative of the velocity by phase is added to them.
     """
     across = min(max((x - LEFT_EDGE) * (1.0 / SPACING), 0.0), NODES - 1.0)
     up = min(max((y - LOWER_EDGE) * (1.0 / SPACING), 0.0), NODES - 1.0)
@@ -229,7 +239,7 @@ def look_up(table: NDArray[np.float32], x: float, y: float, phase: float, extra_
     w11 = fx * fy
     w10, w01 = fx - w11, fy - w11
     place = i * _ROW + j * _LANES
-    blended: Any = _blend  # Numba's view of it
+    blended: Any = _blend  # callers of an intrinsic do not pass its context
     u, v, a, b, u_change, v_change = blended(
         table, p * _SHEET + place, later * _SHEET + place, 1.0 - fx - w01, w01, w10, w11, ft
     )
@@ -237,31 +247,32 @@ def look_up(table: NDArray[np.float32], x: float, y: float, phase: float, extra_
 
 
 class Laws(NamedTuple):
-    """Constants of the forces on the ellipse in body axes: ξ along the chord, η normal to it; units D, U and density ρ.
+    """Constants of the forces on the ellipse in the vortex wake.
 
-    Kernels get them as records of `LAWS`, one for each member.
+    The axis ξ points along the chord of the ellipse, and η is normal to the chord. Units are the cylinder's diameter D,
+    the stream's speed U and the density ρ. Kernels get records of the dtype `LAWS`, one for each member.
     """
 
     inertia_along: float  # mass and added mass along ξ [ρD²]
-    inertia_across: float  # along η [ρD²]
+    inertia_across: float  # mass and added mass along η [ρD²]
     inertia_turning: float  # moment of inertia and added inertia [ρD⁴]
     turning_lift: float  # arm by which turning changes the angle of attack [D]
     normal_linear: float  # normal force, linear and cubic in the sine of the angle of attack
     normal_cubic: float
-    cross_drag: float  # normal force per slip across the chord [ρUD]
+    cross_drag: float  # normal force per relative velocity across the chord [ρUD]
     skin_friction: float
     munk_bluff: float  # share of the potential-flow moment in separated flow, broadside
-    munk_slender: float  # and in addition edge-on
+    munk_slender: float  # additional share of that moment, edge-on
     turning_drag: float
-    carried: float  # share of the water's mean acceleration over the chord that accelerates the ellipse
+    carried: float  # share of the water's acceleration, averaged over the chord, that accelerates the ellipse
     always_weaker: float  # relative weakening of shedding by a body in the wake
-    near_weaker: float  # and additionally twice this where it closes the gap
+    near_weaker: float  # half of the additional weakening where the body closes the gap behind the cylinder
     strength: float  # factor on the cross-stream flow of the vortex street
-    period: float  # of shedding [T]
-    ends_along: float  # gain of the sensors at the ends for slip along ξ
-    ends_across: float  # for slip along η
-    sides_along: float  # gain of the sensors at the sides for slip along ξ
-    sides_across: float  # for slip along η
+    period: float  # period of vortex shedding [T]
+    ends_along: float  # gain of the sensors at the ends for relative velocity along ξ
+    ends_across: float  # gain of the sensors at the ends for relative velocity along η
+    sides_along: float  # gain of the sensors at the sides for relative velocity along ξ
+    sides_across: float  # gain of the sensors at the sides for relative velocity along η
 
 
 LAWS: Final = np.dtype([(name, np.float64) for name in Laws._fields])
@@ -283,20 +294,21 @@ FELT: Final = (
     *("skin_friction", "munk_bluff", "munk_slender", "turning_drag", "carried"),
     *("ends_along", "ends_across", "sides_along", "sides_across"),
 )
-"""The laws that `load_spread` varies, each by its own factor."""
+"""Names of the constants that `load_spread` varies, each by its own random factor."""
 
 
 def records(laws: Laws, count: int) -> NDArray[np.void]:
-    """Return an array `[count]` of dtype `LAWS`, with the same laws for every member."""
+    """Return an array `[count]` of dtype `LAWS` with the same constants for every member."""
     return np.full(count, np.array(tuple(laws), LAWS))
 
 
 def vary(
     records: NDArray[np.void], laws: Laws, spreads: Mapping[str, float], draws: Stream, chosen: NDArray[np.bool_]
 ) -> None:
-    """Set the laws of chosen members to `laws` times random factors e^s, s uniform in ±spread.
+    """Set the constants of chosen members to `laws` times random factors e^s, with s uniform in ±spread.
 
-    `records` `[M]` are changed in place. Only fields with a positive spread are drawn.
+    The array `records` `[M]` of dtype `LAWS` is changed in place. `spreads` contains the spreads by the names of the
+    constants. Only constants with a positive spread are drawn.
     """
     names = [name for name, spread in spreads.items() if spread > 0.0]
     if names:

@@ -1,1 +1,1 @@
-"""Plants from elsewhere: Python functions, Gymnasium's tasks, users' files."""
+"""Plants that other code simulates: Python functions, tasks of Gymnasium and tasks of dm_control."""

@@ -1,7 +1,8 @@
-"""dm_control tasks as plants, in the form of ACER's experiments (Wang et al. 2017, appendix E.1).
+"""Tasks of dm_control as plants, after the experiments with ACER (Wang et al., 2017, appendix E.1).
 
-Models, rewards and initial states are those of dm_control, a later form of these tasks by the same authors. Its rewards
-are in [0, 1], and falling does not end an episode. Each task's docstring lists the differences from the paper.
+Models, rewards and initial states are those of dm_control, in which the same authors published later forms of these
+tasks. dm_control's rewards are in [0, 1], and falling does not end an episode. The docstring of each task lists further
+differences from the paper.
 """
 
 import warnings
@@ -17,20 +18,21 @@ from replaybench.envs.interface.plant import FixedStepPlant, Observed, Vector, p
 from replaybench.envs.mujoco.plant import quiet
 
 STEPS: Final = 500
-"""Samples in an episode (E.1)."""
+"""Number of control steps in an episode (Wang et al., 2017, appendix E.1)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SuitePlant(FixedStepPlant):
-    """Base class of the tasks; a subclass names a task of dm_control's suite and its observations in order.
+    """The base class of tasks of dm_control.
 
-    The control rate decides how long an action is held; the episode lasts equally long at every rate.
+    A subclass names a task of dm_control's suite, and its observations in order. The control rate determines how long
+    an action is held. An episode lasts equally long at every rate.
     """
 
     task: ClassVar[tuple[str, str]]
-    """Domain and task in the suite."""
+    """Domain and task in dm_control's suite."""
 
-    update_every = 50  # the length of ACER's segments
+    update_every = 50  # the length of the segments in Wang et al. (2017)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         cls.episode_steps = STEPS * cls.frame_skip
@@ -45,14 +47,15 @@ class SuitePlant(FixedStepPlant):
 
 
 class SuiteMember:
-    """A task of dm_control with its physics, which holds each action for `substeps` physics steps.
+    """The simulator of one member, a task of dm_control with its physics.
 
-    dm_control's `Environment` is not used, because its time limit and rate are fixed.
+    Each action is held for `substeps` physics steps. dm_control's `Environment` is not used, because its time limit and
+    rate are fixed.
     """
 
     def __init__(self, plant: SuitePlant, substeps: int = 1) -> None:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it searches for a display, which is not needed here
+            warnings.simplefilter("ignore")  # dm_control searches for a display, which is not needed here
             from dm_control import suite
             from dm_control.rl import control
         self._invalid: type[Exception] = control.PhysicsError
@@ -68,7 +71,7 @@ class SuiteMember:
         return self._observed
 
     def advance(self, action: Vector) -> Step:
-        """Advance by one sample; a diverging simulation truncates the episode in its last state, with reward 0."""
+        """Advance by one control step, or truncate the episode with reward 0 if the simulation diverges."""
         task, physics = self._task, self._physics
         try:
             task.before_step(action, physics)
@@ -116,9 +119,11 @@ _HUMANOID_MOTORS: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class AcerCartpole(SuitePlant):
-    """Swing a pole up on a cart; the reward is positive only while it is upright in the middle of the track.
+    """A cart that has to swing up a pole (Wang et al., 2017, appendix E.1).
 
-    The pole starts hanging, with small noise, and not at any angle as in the paper. The middle is ±0.25 m, not ±0.05.
+    The reward is positive only while the pole is upright and the cart is in the middle of the track. The pole starts
+    hanging, with small noise. In the paper it starts at any angle. The middle is ±0.25 m here, and ±0.05 m in the
+    paper.
     """
 
     name = "AcerCartpole"
@@ -135,7 +140,10 @@ class AcerCartpole(SuitePlant):
 
 @dataclass(frozen=True, kw_only=True)
 class AcerCheetah(SuitePlant):
-    """Run; the reward is a tenth of the speed up to 10 m/s. The paper has no such bound, and a cost of control."""
+    """Half a cheetah that has to run fast (Wang et al., 2017, appendix E.1).
+
+    The reward is a tenth of the speed [m/s], up to 10 m/s. The paper has no such bound, but a cost of control.
+    """
 
     name = "AcerCheetah"
     task = ("cheetah", "run")
@@ -150,7 +158,11 @@ class AcerCheetah(SuitePlant):
 
 @dataclass(frozen=True, kw_only=True)
 class AcerFish(SuitePlant):
-    """Swim upright to a target. The reward is positive near the target; in the paper it falls with the distance."""
+    """A fish that has to swim to a target (Wang et al., 2017, appendix E.1).
+
+    Seven eighths of the reward depend on the distance from the target, and are earned near the target only. One eighth
+    depends on whether the fish is upright. In the paper, the reward falls with the distance.
+    """
 
     name = "AcerFish"
     task = ("fish", "swim")
@@ -165,9 +177,11 @@ class AcerFish(SuitePlant):
 
 @dataclass(frozen=True, kw_only=True)
 class AcerWalker(SuitePlant):
-    """Walk as fast as possible: the suite's task `run`, with a reward that is linear in speed up to 8 m/s.
+    """A robot with two legs that has to move as fast as possible (Wang et al., 2017, appendix E.1).
 
-    The walker starts in any pose and may get up again. In the paper, falling ends the episode, and control has a cost.
+    This is the suite's task `run`. Its reward for standing upright is multiplied by a factor that is linear in the
+    speed up to 8 m/s. The robot starts in any pose and may get up again. In the paper, falling ends the episode, and
+    control has a cost.
     """
 
     name = "AcerWalker"
@@ -183,7 +197,10 @@ class AcerWalker(SuitePlant):
 
 @dataclass(frozen=True, kw_only=True)
 class AcerHumanoid(SuitePlant):
-    """Stand up from any pose on the ground, and stand with little effort; 67 observations, 94 in the paper."""
+    """A humanoid that has to stand up from any pose and to stand with little effort (Wang et al., 2017, appendix E.1).
+
+    It has 67 observations here, and 94 in the paper.
+    """
 
     name = "AcerHumanoid"
     task = ("humanoid", "stand")

@@ -1,7 +1,7 @@
-"""The engine for simulators that can only be started and stepped, one for each member.
+"""The engine for simulators that can only be started and stepped, with one simulator for each member.
 
-The saved state of a member is the seed of its episode and its actions so far. Restoring it repeats them, which is exact
-if equal seeds and actions give equal episodes.
+The saved state of a member consists of the seed of its episode and its actions so far. Restoring a state repeats these
+actions. This is exact if equal seeds and actions give equal episodes.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _NOT_STARTED: Final = -1
 
 
 class Step(NamedTuple):
-    """The results of one step: `observed` `[S]`, physical, the unscaled reward, and both flags."""
+    """The results of one control step, with the observed state `[S]` in physical units and the unscaled reward."""
 
     observed: Vector
     reward: float
@@ -28,29 +28,30 @@ class Step(NamedTuple):
 
 
 class Simulator(Protocol):
-    """One member's simulator."""
+    """The interface of a simulator of one member."""
 
     def restart(self, seed: int) -> Vector:
         """Start an episode with a seed, 0 ≤ seed < 2³², and return the observed state `[S]`."""
 
     def advance(self, action: Vector) -> Step:
-        """Advance by one sample under the physical action `[A]`."""
+        """Advance by one control step under the action `[A]` in physical units."""
 
     def close(self) -> None:
-        """Free the simulator."""
+        """Free the resources of the simulator."""
 
 
 class StepwiseEngine(Engine):
     """The engine of plants whose members have a simulator each, which is stepped in Python.
 
-    A simulator's state cannot be copied. To restore it, the engine restarts the episode with its seed and repeats the
-    actions.
+    A simulator's state cannot be copied. To restore a state, the engine restarts the episode with its seed and repeats
+    the actions.
 
     Args:
-        simulators: one for each member.
-        states, actions: numbers of states S and of actions A.
-        steps: largest number of samples in an episode.
-        frequency: samples per second [Hz].
+        simulators: One simulator for each member.
+        states: Number of states S.
+        actions: Number of actions A.
+        steps: Largest number of control steps in an episode.
+        frequency: Control rate [Hz].
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class StepwiseEngine(Engine):
             self.observed[m], self.reward[m], self.terminated[m], self.truncated[m] = step
 
     def changing(self) -> dict[str, NDArray[Any]]:
-        """Return seeds `[M]`, numbers of actions so far `[M]`, and these actions `[M, T, A]`."""
+        """Return each member's seed, number of actions so far, and these actions, by name."""
         return {"seed": self._seed, "taken": self._taken, "actions": self._actions}
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:

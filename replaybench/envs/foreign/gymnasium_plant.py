@@ -1,7 +1,7 @@
-"""Gymnasium tasks as plants: `gymnasium:HalfCheetah-v5`.
+"""Tasks of Gymnasium as plants, with names such as `gymnasium:HalfCheetah-v5`.
 
-Observations must be flat vectors of numbers. Actions must be bounded vectors or discrete choices. The task's time limit
-is the length of the plant's episodes.
+Observations must be flat vectors of numbers. Actions must be bounded vectors or discrete choices. The time limit of the
+task is the length of the plant's episodes.
 """
 
 import contextlib
@@ -30,31 +30,33 @@ _NUMBER: Final = int | float | np.integer | np.floating
 
 
 LARGEST_BOUND: Final = 1e6
-"""Observations with wider bounds count as unbounded and are not normalised."""
+"""Largest bound of a component of an observation. Components with wider bounds count as unbounded and are not
+normalised."""
 
 TO_BOUND: Final = (
     "register it with bounds, as in additional_wrappers=(TransformAction.wrapper_spec("
     "func=lambda action: action, action_space=Box(-1, 1, (1,))),) for one action"
 )
-"""How to bound actions; Gymnasium's ClipAction and RescaleAction cannot do that."""
+"""Advice on how to bound actions. Gymnasium's ClipAction and RescaleAction cannot bound them."""
 
 LARGEST_SEEN: Final = 1e6
-"""Unbounded observations are clipped to this, so that the observation space is finite."""
+"""Bound to which unbounded observations are clipped, so that the observation space is finite."""
 
 Floats = tuple[float, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class GymnasiumPlant(Plant):
-    """A task of Gymnasium; `plant_of` makes a subclass for each id.
+    """The base class of plants that are tasks of Gymnasium.
 
-    Observations with finite bounds, and actions, are normalised by their bounds to [-1, 1]. Discrete choices are evenly
-    spaced there. The control rate follows from the task's time step, else from its frame rate, else it is 1 Hz.
+    `plant_of` makes a subclass for each task. Actions, and observations with finite bounds, are normalised by their
+    bounds to [-1, 1]. Discrete actions are evenly spaced in [-1, 1]. The control rate follows from the task's time
+    step, or else from its frame rate, or else it is 1 Hz.
     """
 
     spec: ClassVar[EnvSpec]
     origins: ClassVar[tuple[Callable[..., Any], ...]]
-    """The function that makes an environment, and the classes of the environment and its wrappers."""
+    """The function that makes an environment, and the classes of the environment and of its wrappers."""
     steps: ClassVar[int]
 
     discount = 0.99
@@ -79,14 +81,16 @@ class GymnasiumPlant(Plant):
 
 
 def plant_of(name: str) -> type[GymnasiumPlant]:
-    """Return the plant class of a task; equal names with an unchanged file give the same class.
+    """Return the plant class of a task of Gymnasium.
+
+    Equal names give the same class, unless the named file has changed.
 
     Args:
-        name: `gymnasium:Name-v0`, or `gymnasium:space/Name-v0` for a task in a namespace. In
-            `gymnasium:module:Name-v0` and `gymnasium:path/to/file.py:Name-v0`, the module or file registers the task.
+        name: `gymnasium:Name-v0`, or `gymnasium:space/Name-v0` for a task in a namespace. In `gymnasium:module:Name-v0`
+            and `gymnasium:path/to/file.py:Name-v0`, the module or file registers the task.
 
     Raises:
-        UserError: there is no such task, it cannot be made, or its spaces are not supported.
+        UserError: There is no such task, the task cannot be made, or its spaces are not supported.
     """
     path = located(Path(name.partition(":")[2].rpartition(":")[0]))
     return _plant_of(name, path.read_bytes() if path.suffix == ".py" and path.is_file() else b"")
@@ -94,7 +98,7 @@ def plant_of(name: str) -> type[GymnasiumPlant]:
 
 @cache
 def _plant_of(name: str, _content: bytes) -> type[GymnasiumPlant]:
-    """Make the class; `_content`, that of the user's file, is only a key of the cache."""
+    """Make the plant class of a task, with the content of the user's file as a further key of the cache."""
     spec = _spec(name)
     env = _make(name, spec)
     try:
@@ -123,7 +127,7 @@ def _plant_of(name: str, _content: bytes) -> type[GymnasiumPlant]:
 
 
 class _Member:
-    """One environment of a task with `states` observed numbers, without Gymnasium's time limit."""
+    """The environment of one member, without Gymnasium's time limit."""
 
     def __init__(self, env: Environment, task: str, states: int) -> None:
         self._env, self._command = env, handed_over(env.action_space)
@@ -156,7 +160,7 @@ class _Member:
             raise UserError(f"{self._task}: {method} fails: {type(error).__name__}: {_first_line(error)}") from error
 
     def _checked(self, method: str, seen: Vector) -> Vector:
-        """Check the size of an observation; after a NaN in it, rewards are NaN, so that the run counts as failed."""
+        """Check the size of an observation, and set all later rewards to NaN if the observation contains NaN."""
         if seen.size != self._states:
             declared = f"its observation_space declares {self._states}"
             raise UserError(f"{self._task}: {method} returns an observation of size {seen.size}; {declared}")
@@ -173,7 +177,7 @@ def _spec(name: str) -> EnvSpec:
         import_module(module, "plant", name)
     if identifier in gymnasium.registry:
         return gymnasium.registry[identifier]
-    # The error suggests other versions of that task, else the nearest ids, else how to find one.
+    # The error suggests other versions of that task, or else the nearest ids, or else how to find an id.
     known = {other.casefold(): other for other in gymnasium.registry if not other.startswith("replaybench/")}
     wanted = identifier.casefold()
     versions = [other for folded, other in known.items() if folded.rpartition("-v")[0] == wanted.rpartition("-v")[0]]
@@ -198,7 +202,7 @@ def _make(name: str, spec: EnvSpec) -> Environment:
 
 
 def _needed(spec: EnvSpec, error: Exception) -> str:
-    """Return a remedy: how to bound actions, or how to install a missing extra of Gymnasium; else ""."""
+    """Return advice on unbounded actions or on a missing extra of Gymnasium, or an empty text."""
     if isinstance(error, ValueError | AssertionError) and "RescaleAction" in [w.name for w in spec.additional_wrappers]:
         return f"; RescaleAction takes bounded actions: {TO_BOUND}"
     module = str(spec.entry_point).partition(":")[0].split(".")
@@ -216,14 +220,14 @@ def _settings(kwargs: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def _as_text(value: Any) -> str:
-    """Return a value as text that is equal in every process and folder: functions and classes by name."""
+    """Return a value as text that is equal in every process and folder, with functions and classes by name."""
     if callable(value):
         return str(getattr(value, "__qualname__", type(value).__qualname__))
     return repr(value)
 
 
 def _frequency(env: Environment) -> float:
-    """Return the control rate [Hz] of a task: from its time step, else its frame rate, else 1."""
+    """Return the control rate of a task [Hz], from its time step, else from its frame rate, else 1."""
     step = getattr(env.unwrapped, "dt", None)
     if isinstance(step, _NUMBER) and 0 < step < np.inf:
         return float(1 / step)
@@ -232,21 +236,21 @@ def _frequency(env: Environment) -> float:
 
 
 class ActionRange(NamedTuple):
-    """The range of a task's physical actions, `[A]` a field; `choices` is empty if they are continuous."""
+    """The physical range of a task's actions, with the number of choices of each action if they are discrete."""
 
     low: Floats
     high: Floats
     choices: tuple[int, ...] = ()
 
     def nothing(self) -> Floats:
-        """Return the action nearest to 0; for choices the middle one, of two the lower."""
+        """Return the action nearest to 0, or the middle discrete action, or the lower of two middle ones."""
         if self.choices:
             return tuple(low + (count - 1) // 2 for low, count in zip(self.low, self.choices, strict=True))
         return tuple(min(max(0.0, low), high) for low, high in zip(self.low, self.high, strict=True))
 
 
 def action_range(name: str, space: Space[Any]) -> ActionRange:
-    """Return the range of the actions of the task `name`; raise `UserError` if they are not supported."""
+    """Return the range of the actions of the task `name`, or raise `UserError` for unsupported actions."""
     if isinstance(space, Discrete):
         return _choices(name, np.array([space.start]), np.array([space.n]))
     if isinstance(space, MultiDiscrete) and space.nvec.ndim == 1:
@@ -270,7 +274,7 @@ def _choices(name: str, start: NDArray[Any], counts: NDArray[Any]) -> ActionRang
 
 
 def handed_over(space: Space[Any]) -> Callable[[Vector], Any]:
-    """Return a function that converts a physical action `[A]` to the task's own type and bounds."""
+    """Return a function that converts an action `[A]` in physical units to the task's own type and bounds."""
     dtype: Any = space.dtype
     if isinstance(space, Discrete):
         return lambda action: dtype.type(np.rint(action[0]))
@@ -283,7 +287,7 @@ def handed_over(space: Space[Any]) -> Callable[[Vector], Any]:
 
 
 def normalisation(name: str, space: Space[Any]) -> tuple[Floats, Floats, Floats]:
-    """Return center, scale and limit of each component of the observation; raise `UserError` unless it is a vector."""
+    """Return centre, scale and limit of each component of a task's observations, which must be vectors."""
     supported = "supported is a one-dimensional Box (a flat vector of numbers)"
     if space.is_np_flattenable:
         supported += "; register it with additional_wrappers=(FlattenObservation.wrapper_spec(),)"

@@ -1,6 +1,6 @@
 """Plants whose simulator is a Python function that steps one member.
 
-Nothing is compiled. If the plant has differential equations, `replaybench.envs.ode.plant` is far faster.
+Nothing is compiled. Plants with differential equations are far faster with `replaybench.envs.ode.plant`.
 """
 
 import inspect
@@ -28,9 +28,10 @@ from replaybench.runtime.user_file import reason
 
 @dataclass(frozen=True, kw_only=True)
 class PythonPlant(Plant):
-    """Base class of plants with a `step` in Python; a subclass is a frozen dataclass of parameters.
+    """The base class of plants with a method `step` in Python.
 
-    It also declares `initial_state` in physical units. `step` must depend on its arguments only, without randomness.
+    A subclass is a frozen dataclass of parameters. It also declares `initial_state` in physical units. `step` must
+    depend on its arguments and on the parameters only, without randomness.
     """
 
     initial_state: ClassVar[tuple[float, ...]]
@@ -39,15 +40,17 @@ class PythonPlant(Plant):
     saturates: ClassVar[bool] = False
 
     def step(self, x: Vector, u: Vector, dt: float) -> tuple[ArrayLike, float, bool]:
-        """Advance one member by one sample.
+        """Advance one member by one control step.
 
         Args:
-            x: state float64 `[S]`, physical; a copy.
-            u: applied action float64 `[A]`, physical, held over the sample; a copy.
-            dt: length of the sample [s].
+            x: State in physical units, float64 `[S]`. It is a copy.
+            u: Applied action in physical units, float64 `[A]`, which is held during the step. It is a copy.
+            dt: Length of the control step [s].
 
         Returns:
-            The next state `[S]`, the reward of the step, and whether the next state is terminal.
+            state: Next state `[S]`.
+            reward: Reward of the step.
+            terminated: Whether the next state is terminal.
         """
         raise NotImplementedError
 
@@ -55,7 +58,7 @@ class PythonPlant(Plant):
         """Return the state `[S]` in which an episode begins, by default `initial_state`.
 
         Args:
-            uniform: float64 `[S]`, drawn uniformly from [0, 1) for this episode.
+            uniform: Random numbers for this episode, uniform in [0, 1), float64 `[S]`.
         """
         return self.initial_state
 
@@ -63,10 +66,10 @@ class PythonPlant(Plant):
         return OneByOne(self, num_envs, frequency)
 
     def made_of(self) -> str:
-        """Return a description of the content of the plant's file, and of its imports.
+        """Return a description of the content of the plant's file, and of the files that it imports.
 
         Raises:
-            UserError: the plant is in no file, and its functions refer to an object of unknown content.
+            UserError: The plant is in no file, and its functions refer to an object of unknown content.
         """
         content = f"saturates: {self.saturates}; {made_of(type(self))}"
         for part in in_no_file(type(self)):
@@ -92,7 +95,7 @@ class PythonPlant(Plant):
 
 
 class OneByOne(Engine):
-    """The engine of `PythonPlant`, which steps its members one after the other."""
+    """The engine of a `PythonPlant`, which steps the members one after the other."""
 
     def __init__(self, plant: PythonPlant, num_envs: int, frequency: float) -> None:
         super().__init__(num_envs, len(plant.state_names), frequency)
@@ -110,7 +113,7 @@ class OneByOne(Engine):
 
 
 def started(plant: PythonPlant, uniform: Vector) -> Vector:
-    """Return the result of a plant's `start`; raise `UserError` with file and line if it fails."""
+    """Return the result of a plant's `start`, or raise `UserError` with file and line if the method fails."""
     try:
         x = np.asarray(plant.start(uniform.copy()), np.float64)
     except Exception as error:
@@ -119,7 +122,7 @@ def started(plant: PythonPlant, uniform: Vector) -> Vector:
 
 
 def stepped(plant: PythonPlant, x: Vector, u: Vector, dt: float) -> tuple[Vector, float, bool]:
-    """Return the result of a plant's `step`; raise `UserError` with file and line if it fails."""
+    """Return the result of a plant's `step`, or raise `UserError` with file and line if the method fails."""
     try:
         after, reward, terminated = plant.step(x.copy(), u.copy(), dt)
         after, reward, terminated = np.asarray(after, np.float64), float(reward), bool(terminated)
@@ -148,10 +151,12 @@ _REFUSED: Final = (NumbaError, UnsupportedBytecodeError)
 
 
 def try_out(plant: Plant, name: str) -> None:
-    """Call the functions of a user's plant once as plain Python, with the middle action, then compile its equations.
+    """Call the functions of a user's plant once as plain Python, and then compile its equations.
+
+    The functions get the initial state and the action in the middle of the range.
 
     Raises:
-        UserError: a function fails, returns a wrong value, or cannot be compiled.
+        UserError: A function fails, returns a wrong value, or cannot be compiled.
     """
     if isinstance(plant, PythonPlant):
         x = started(plant, np.full(len(plant.state_names), 0.5))
@@ -165,7 +170,7 @@ def try_out(plant: Plant, name: str) -> None:
     path = Path(name.rpartition(":")[0])
     try:
         wrong = try_functions(plant)
-    except _REFUSED as error:  # from compiled functions that they call
+    except _REFUSED as error:  # the plant's functions may call compiled functions
         raise UserError(f"plant {name}: {_refused(plant, path, error)}") from error
     except Exception as error:
         raise UserError(f"plant {name} fails at its initial state: {reason(error, path)}") from error
@@ -192,7 +197,7 @@ def _refused(plant: OdePlant, path: Path, error: Exception) -> str:
 
 
 def _not_compiled(function: FunctionType, message: str) -> str:
-    """Return which uncompiled function or class Numba's `message` is about, with a remedy; "" if it is about none."""
+    """Return which uncompiled function or class Numba's `message` names, with a remedy, or an empty text."""
     waiting, seen = [function], {function}
     while waiting:
         reached = inspect.getclosurevars(waiting.pop())
@@ -226,6 +231,6 @@ def _message(error: Exception, path: Path) -> str:
 
 
 def _line(error: Exception, path: Path) -> str:
-    """Return the line number in the user's file from a Numba error, with a colon; "" if there is none."""
+    """Return the line number in the user's file from a Numba error, with a colon, or an empty text."""
     places = re.findall(rf'{re.escape(path.name)}"?, line (\d+)', str(error))
     return f"line {places[-1]}: " if places else ""

@@ -1,1 +1,1 @@
-"""Interfaces: plant, engine, and the signals between plant and agent."""
+"""Interfaces of plants and of engines, and the signals between plant and agent."""

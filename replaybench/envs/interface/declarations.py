@@ -1,4 +1,7 @@
-"""Checks of plant declarations and of population settings, before anything is compiled."""
+"""Checks of the attributes of plants and of the settings of environments.
+
+They run before anything is compiled.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,17 +15,17 @@ from replaybench.runtime.configuration import HERTZ, NOISE, STEPS
 from replaybench.runtime.errors import UserError, shown, unknown
 
 Role = Literal["training", "evaluation"]
-"""Which random streams a population uses."""
+"""The purpose of an environment, which selects its random streams."""
 
 NanActions = Literal["raise", "fail"]
-"""The response to a NaN action: an error, or failure of the member."""
+"""The effect of a NaN action: an error with "raise", or NaN rewards of the member with "fail"."""
 
 
 def check_population(
     num_envs: int, members: Sequence[int], sensor_noise: float, actuator_noise: float, role: str, nan_actions: str,
     render_mode: str | None,
 ) -> None:  # fmt: skip
-    """Raise `UserError` for invalid settings of a population."""
+    """Raise `UserError` if a setting of `PopulationEnv` is invalid."""
     if num_envs < 1:
         raise UserError(f"num_envs is {num_envs}; a population has at least 1 member")
     if len(members) != num_envs:
@@ -40,7 +43,10 @@ def check_population(
 
 
 def seen_states(plant: str, states: Sequence[str], observe: Sequence[str]) -> list[int]:
-    """Return the indices of the observed states, all if `observe` is empty; raise `UserError` for unknown names."""
+    """Return the index of each observed state in `states`, or all indices if `observe` is empty.
+
+    A `UserError` with the name of the `plant` is raised for names that are unknown or occur twice.
+    """
     for name in observe:
         if name not in states:
             raise unknown(f"state of {plant} to observe:", name, states)
@@ -50,14 +56,17 @@ def seen_states(plant: str, states: Sequence[str], observe: Sequence[str]) -> li
 
 
 def check_seed(seed: int) -> int:
-    """Return the seed as an `int`, or raise `UserError`."""
+    """Return a seed as an `int`, or raise `UserError` if the seed is negative or not an integer."""
     if seed < 0 or int(seed) != seed:
         raise UserError(f"the seed is {seed}; give an integer of 0 or more")
     return int(seed)
 
 
 def whole_steps(plant: str, seconds: float, frequency: float) -> int:
-    """Return the number of samples in an episode of `seconds`; raise `UserError` if it is not whole."""
+    """Return the number of control steps in an episode of `seconds` at the control rate `frequency` [Hz].
+
+    A `UserError` is raised if the number is not whole or too large.
+    """
     HERTZ.check(frequency, "frequency")
     exact = seconds * frequency
     STEPS.check(max(1.0, exact), f"an episode of {plant}, {seconds:g} s at {frequency:g} Hz,")
@@ -72,10 +81,9 @@ def whole_steps(plant: str, seconds: float, frequency: float) -> int:
 
 
 def whole_substeps(plant: str, seconds: float, episode: int, frequency: float) -> int:
-    """Return the number of physics steps of length `seconds` in a sample at `frequency` [Hz].
+    """Return the number of physics steps of `seconds` in one control step at the control rate `frequency` [Hz].
 
-    Raises:
-        UserError: the number is not whole, or does not divide the number of steps in an `episode`.
+    A `UserError` is raised if the number is not whole, or does not divide the number of physics steps in an `episode`.
     """
     HERTZ.check(frequency, "frequency")
     exact = 1.0 / (frequency * seconds)
@@ -92,7 +100,7 @@ def whole_substeps(plant: str, seconds: float, episode: int, frequency: float) -
 
 
 def reset_mask(options: dict[str, Any] | None, num_envs: int) -> NDArray[np.bool_]:
-    """Return which members to reset, bool `[M]`, from the options of Gymnasium's `reset`."""
+    """Return which members Gymnasium's `reset` has to restart, bool `[M]`, according to its `options`."""
     unused = set(options or ()) - {"reset_mask"}
     if unused:
         raise unknown("reset option", min(unused), ["reset_mask"])
@@ -105,7 +113,7 @@ def reset_mask(options: dict[str, Any] | None, num_envs: int) -> NDArray[np.bool
 
 
 class Domain(NamedTuple):
-    """A set of valid values: its description in words, a test, and an example."""
+    """A set of valid values, with its description in words, a test of a value, and an example."""
 
     words: str
     fits: Callable[[Any], bool]
@@ -142,18 +150,21 @@ DOMAINS: Final[dict[str, Domain]] = {
     "discount": SHARE,
     "update_every": WHOLE,
 }
-"""Valid values of each declaration; declarations of states and of actions are tuples of them."""
+"""Valid values of each attribute of a plant. An attribute that concerns states or actions is a tuple of such values."""
 
 
 def check_scalar(plant: Any, name: str) -> None:
-    """Raise `UserError` unless a plant declares a valid value under this name."""
+    """Raise `UserError` unless the attribute `name` of a plant has a valid value."""
     domain, value = DOMAINS[name], getattr(plant, name)
     if not domain.fits(value):
         raise UserError(f"plant {type(plant).__name__}: {name} must be {domain.words}, not {shown(value)}")
 
 
 def check_tuple(plant: Any, name: str, names: str | None = None) -> None:
-    """Raise `UserError` unless a plant declares a tuple of valid values, one for each of its `names`."""
+    """Raise `UserError` unless the attribute `name` of a plant is a tuple of valid values.
+
+    If `names` is given, such as "state_names", the tuple must be as long as the plant's attribute of that name.
+    """
     domain, values, who = DOMAINS[name], getattr(plant, name), f"plant {type(plant).__name__}"
     if not isinstance(values, tuple):
         entry = values if domain.fits(values) else domain.example
@@ -167,7 +178,7 @@ def check_tuple(plant: Any, name: str, names: str | None = None) -> None:
 
 
 def check_range(plant: Any, low: str, high: str) -> None:
-    """Raise `UserError` unless each entry of `low` is below that of `high`."""
+    """Raise `UserError` unless each entry of a plant's attribute `low` is below the same entry of `high`."""
     below, above = getattr(plant, low), getattr(plant, high)
     if not all(first < last for first, last in zip(below, above, strict=True)):
         raise UserError(

@@ -1,4 +1,4 @@
-"""The interface of engines, which step the members of a population, and their number of threads."""
+"""The interface of engines, which simulate the members of a population."""
 
 import os
 from abc import ABC, abstractmethod
@@ -14,12 +14,13 @@ VARIABLE: Final = "REPLAYBENCH_THREADS"
 
 
 def thread_count() -> int:
-    """Return the number of threads of a simulator's engine: `REPLAYBENCH_THREADS`, or 1 if that is not set.
+    """Return the number of threads that a simulator uses for one population.
 
-    Results do not depend on it. Sweeps use every core without threads; threads speed up a single population.
+    The environment variable `REPLAYBENCH_THREADS` sets the number. The default is 1. Results do not depend on the
+    number. A sweep keeps every core busy without threads, so more threads speed up only a single population.
 
     Raises:
-        UserError: the variable is not a whole number of 1 or more.
+        UserError: The variable is not a whole number of 1 or more.
     """
     text = os.environ.get(VARIABLE, "1").strip()
     if not (text.isascii() and text.isdigit() and int(text) > 0):
@@ -28,21 +29,24 @@ def thread_count() -> int:
 
 
 class Engine(ABC):
-    """M members of a plant, in physical units, without noise and without time limits.
+    """The base class of simulators, which advance M members of one plant in physical units.
+
+    Members are independent copies of the plant. A simulator adds no noise to actions and observations, and has no time
+    limit. `PopulationEnv` adds both.
 
     Args:
-        num_envs: number of members M.
-        states: number S of observable states.
-        frequency: samples per second [Hz].
+        num_envs: Number of members M.
+        states: Number S of observable states.
+        frequency: Control rate [Hz].
 
     Attributes:
-        observed: float64 `[M, S]`, in physical units and without noise.
-        reward: float64 `[M]`, unscaled, of the last step.
-        terminated: bool `[M]`, whether that step reached a terminal state.
-        truncated: bool `[M]`, whether it ended the episode for a reason other than the plant's time limit.
-        event: int64 `[M]`, the events in the last step as bits.
-        draws: the members' random streams for randomness within an episode; the population sets and saves them.
-        frequency: samples per second [Hz].
+        observed: States of each member in physical units and without noise, float64 `[M, S]`.
+        reward: Unscaled reward of each member in the last step, float64 `[M]`.
+        terminated: Whether the last step reached a terminal state, bool `[M]`.
+        truncated: Whether the last step ended the episode for a reason other than the time limit, bool `[M]`.
+        event: Events in the last step as bits, int64 `[M]`. Each plant defines their meaning.
+        draws: Random streams of the members for randomness within an episode. `PopulationEnv` sets and saves them.
+        frequency: Control rate [Hz].
     """
 
     draws: Stream
@@ -57,40 +61,44 @@ class Engine(ABC):
 
     @abstractmethod
     def restart(self, chosen: NDArray[np.bool_], draws: Stream) -> None:
-        """Start an episode of the chosen members `[M]` and write their `observed`.
+        """Start an episode of the members marked in `chosen` `[M]`, and write their initial states to `observed`.
 
-        Draw random numbers from the chosen members' streams only (`draws.uniform(count, chosen)`); do not change the
-        other members.
+        Draw random numbers by `draws.uniform(count, chosen)`, from the streams of the chosen members only. The other
+        members must not change.
         """
 
     @abstractmethod
     def advance(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
-        """Advance the running members `[M]` by one sample under the physical `action` `[M, A]`.
+        """Advance the members marked in `running` `[M]` by one control step under the physical `action` `[M, A]`.
 
-        Write their rows of `observed`, `reward` and `terminated`, and of `event` and `truncated` if these are not 0. On
-        entry `reward`, `event` and `truncated` are 0. Do not change the other members' rows and state.
+        Write the rows of these members in `observed`, `reward` and `terminated`. Write `event` and `truncated` only
+        where they are not 0. The caller sets `reward`, `event` and `truncated` to 0 before. Rows and states of other
+        members must not change.
         """
 
     def changing(self) -> dict[str, NDArray[Any]]:
-        """Return all arrays `[M, ...]` that change during an episode, except `observed` and `terminated`, by name."""
+        """Return all arrays `[M, ...]` that change during an episode, by name, except `observed` and `terminated`."""
         return {}
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """Return copies of the complete state except `observed` and `terminated`, arrays `[M, ...]` by name."""
+        """Return copies of the arrays `[M, ...]` of the current state by name, except `observed` and `terminated`."""
         return {name: array.copy() for name, array in self.changing().items()}
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Restore a result of `get_state`, bit for bit; the caller restores `observed` and `terminated`."""
+        """Restore a state that `get_state` returned, bit for bit.
+
+        The caller restores `observed` and `terminated`.
+        """
         for name, array in self.changing().items():
             array[:] = state[name]
 
     def infos(self) -> dict[str, NDArray[Any]]:
-        """Return further results of the last step, such as the terms of the reward, new arrays `[M, ...]` by name."""
+        """Return further results of the last step, such as terms of the reward, as new arrays `[M, ...]` by name."""
         return {}
 
     def frame(self, member: int) -> NDArray[np.uint8] | None:
-        """Return a picture uint8 `[height, width, 3]` of a member; None selects the plant's own drawing."""
+        """Return an image uint8 `[height, width, 3]` of one member, or None to use `Plant.draw` instead."""
         return None
 
-    def close(self) -> None:  # noqa: B027 (most engines have nothing to free)
-        """Free resources that Python does not free; the engine cannot be used afterwards."""
+    def close(self) -> None:  # noqa: B027 (most engines have no such resources)
+        """Free the resources that Python does not free, after which the engine cannot be used."""

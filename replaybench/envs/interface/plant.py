@@ -1,7 +1,8 @@
-"""The plant interface: signals with units and ranges, episode length, reference, drawing.
+"""The base classes of plants, and figures that show a plant.
 
-An engine (`replaybench.envs.interface.engine`) steps the members; `replaybench.envs.population` adds noise and time
-limits. Plants with differential equations derive from `replaybench.envs.ode.plant`.
+A plant declares its states and actions with units and ranges, the length of an episode and the reward scale. An engine
+(`replaybench.envs.interface.engine`) simulates the members, and `replaybench.envs.population` adds noise and time
+limits. Plants with differential equations derive from the base class in `replaybench.envs.ode.plant`.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Vector = NDArray[np.float64]
-"""A short float64 array `[S]` or `[A]` in physical units."""
+"""A float64 array `[S]` or `[A]` in physical units: a state or an action."""
 
 Params = tuple[float, ...]
-"""The values of a plant's fields, in their order."""
+"""The values of a plant's parameters, in the order of its dataclass fields."""
 
 Parameter = float | str
-"""A value of a plant's field."""
+"""The value of one parameter of a plant."""
 
 EpisodeMetric = Literal["mean reward", "return"]
 """The score of an episode: the mean of its rewards per step, or their sum."""
@@ -59,18 +60,19 @@ def quantity(name: str, value: float, unit: str) -> str:
 
 
 def with_unit(value: str, unit: str) -> str:
-    """Append a unit, if there is one, to a value."""
+    """Append a unit to a value, unless the quantity has no unit."""
     return value if unit in _NO_UNIT else f"{value} {unit}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plant:
-    """Base class of all plants; a subclass is a frozen dataclass whose fields are its parameters.
+    """The base class of all plants, the systems to control.
 
-    Everything else is declared: a class attribute without annotation, or a property if it depends on the parameters.
-    Declarations are in physical units. A state is normalised as `(x - center) / scale`, an action linearly from
-    `[low, high]` to [-1, 1]. A "state" contains the observable quantities without noise; the engine may have hidden
-    ones.
+    A subclass is a frozen dataclass whose fields are the physical parameters. The subclass declares everything else as
+    class attributes without annotations, or as properties if they depend on the parameters. All declarations are in
+    physical units. A state is normalised as `(x - center) / scale`. An action is normalised linearly from `[low, high]`
+    to [-1, 1]. A state consists of the observable quantities without noise. The simulator may have further, hidden
+    states.
     """
 
     name: ClassVar[str]
@@ -85,56 +87,57 @@ class Plant:
     action_high: ClassVar[tuple[float, ...]]
 
     action_choices: ClassVar[tuple[int, ...]] = ()
-    """Number of values of each action, evenly spaced from `action_low` to `action_high`; empty: continuous actions.
-    The plant gets the choice nearest to the noisy action; of two equally near ones, the lower."""
+    """Number of discrete values of each action, evenly spaced from `action_low` to `action_high`. Actions are
+    continuous if this tuple is empty. The plant gets the value nearest to the noisy action, and the lower one of two
+    equally near values."""
 
     positive: ClassVar[tuple[str, ...]] = ()
-    """Parameters that must be positive."""
+    """Names of the parameters that must be positive."""
 
     episode_seconds: ClassVar[float] = 4.0
-    """Time after which an episode is truncated. [s]"""
+    """Time after which an episode is truncated [s]."""
     frequency: ClassVar[float] = 50.0
-    """Default control rate. [Hz]"""
+    """Default control rate [Hz]."""
     reward_scale: ClassVar[float] = 1.0
-    """Factor on the reward for learners; reports always show the unscaled reward."""
+    """Factor by which rewards are multiplied for learners. Reports always show the unscaled reward."""
     discount: ClassVar[float] = 0.95
-    """Learners' discount factor γ per sample at the rate `frequency`."""
+    """Discount factor γ of learners per control step at the default rate `frequency`."""
     changed: ClassVar[Mapping[str, float]] = MappingProxyType({})
-    """Declarations that a study has replaced; only the discount can be."""
+    """Declared attributes that a study has replaced. Only the discount factor can be replaced."""
     update_every: ClassVar[int] = 0
-    """Default number of steps between update phases; 0: after each episode."""
+    """Default number of control steps between updates of a learner. With 0, a learner is updated after each episode."""
     episode_metric: ClassVar[EpisodeMetric] = "mean reward"
     reference_episodes: ClassVar[int] = 1000
     """Number of episodes over which the scores of reference controllers are averaged."""
     saturates: ClassVar[bool] = True
-    """Whether true states are clipped to `observation_limit`, and NaN becomes 0, before noise is added: for simulators
-    that may diverge."""
+    """Whether noise-free states are clipped to `observation_limit`, and NaN is replaced by 0, before noise is added.
+    Simulators that may diverge need this."""
 
     @property
     def periodic(self) -> tuple[bool, ...]:
-        """Which states are angles in [-π, π) rad."""
+        """Whether each state is an angle in [-π, π) rad."""
         return (False,) * len(self.state_names)
 
     @property
     def zero_action(self) -> tuple[float, ...]:
-        """The physical action of zero control."""
+        """The physical action that corresponds to zero control."""
         return (0.0,) * len(self.action_low)
 
     @property
     def observation_limit(self) -> tuple[float, ...]:
-        """Bound on |normalised state|; the observation space adds room for the noise."""
+        """Bounds on |normalised state| without noise, which the observation space widens by the largest noise."""
         return (10.0,) * len(self.state_names)
 
     def engine(self, num_envs: int, frequency: float) -> Engine:
-        """Return an engine of `num_envs` members at a control rate `frequency` [Hz]."""
+        """Return an engine that simulates `num_envs` members at the control rate `frequency` [Hz]."""
         raise NotImplementedError
 
     def made_of(self) -> str:
-        """Return a text that identifies the code on which the plant's behaviour depends, for the fingerprint."""
+        """Return a text for the fingerprint that identifies the code on which the plant's behaviour depends."""
         raise NotImplementedError
 
     def steps_per_episode(self, frequency: float) -> int:
-        """Return the number of samples in an episode; raise `UserError` if the plant does not support a rate [Hz]."""
+        """Return the number of control steps in an episode, or raise `UserError` for an unsupported rate [Hz]."""
         return whole_steps(self.name, self.episode_seconds, frequency)
 
     def __post_init__(self) -> None:
@@ -156,34 +159,34 @@ class Plant:
 
     @classmethod
     def with_discount(cls, discount: float) -> type[Self]:
-        """Return this class with another discount; raise `UserError` unless that is a number from 0 to 1."""
+        """Return this class with another discount factor, or raise `UserError` unless the factor is in [0, 1]."""
         if not SHARE.fits(discount):
             raise UserError(f"plant {cls.__name__}: discount must be {SHARE.words}, not {shown(discount)}")
         same: Any = cls  # for mypy, a `type[Self]` is not hashable
         return cls if discount == cls.discount else _with_discount(same, float(discount))
 
     def settings(self) -> dict[str, Parameter]:
-        """Return the arguments of `make_plant` for this plant: its parameters, and its discount if changed."""
+        """Return the keyword arguments with which `make_plant` makes an equal plant."""
         return {**{field.name: getattr(self, field.name) for field in fields(self)}, **self.changed}
 
     def normalise_state(self, state: ArrayLike) -> NDArray[np.float64]:
-        """Return physical states `[..., S]` normalised."""
+        """Convert states `[..., S]` from physical to normalised units."""
         normalised: NDArray[np.float64] = (np.asarray(state, np.float64) - self.state_center) / self.state_scale
         return normalised
 
     def denormalise_state(self, state: ArrayLike) -> NDArray[np.float64]:
-        """Return normalised states `[..., S]` in physical units."""
+        """Convert states `[..., S]` from normalised to physical units."""
         physical: NDArray[np.float64] = np.asarray(state, np.float64) * self.state_scale + self.state_center
         return physical
 
     def normalise_action(self, action: ArrayLike) -> NDArray[np.float64]:
-        """Return physical actions `[..., A]` normalised to [-1, 1]."""
+        """Convert actions `[..., A]` from physical units to [-1, 1]."""
         middle, half = self.action_range()
         normalised: NDArray[np.float64] = (np.asarray(action, np.float64) - middle) / half
         return normalised
 
     def denormalise_action(self, action: ArrayLike) -> NDArray[np.float64]:
-        """Return normalised actions `[..., A]` in physical units, rounded to the plant's choices if it has any."""
+        """Convert actions `[..., A]` from [-1, 1] to physical units, and round discrete actions to their values."""
         middle, half = self.action_range()
         physical: NDArray[np.float64] = middle + half * np.asarray(action, np.float64)
         if self.action_choices:
@@ -193,23 +196,28 @@ class Plant:
         return physical
 
     def is_choice(self, action: ArrayLike) -> NDArray[np.bool_]:
-        """Return whether normalised actions `[..., A]` are choices of the plant; True if actions are continuous."""
+        """Return for each normalised action `[..., A]` whether the plant accepts the action without rounding."""
         rounded = self.normalise_action(self.denormalise_action(action))
         return np.isclose(rounded, action, rtol=0.0, atol=1e-6) | (not self.action_choices)
 
     def choices(self, action: int) -> str:
-        """Return the choices of an action as text, in physical units."""
+        """Return the discrete values of the action with index `action` as text, in physical units."""
         count, low, high = self.action_choices[action], self.action_low[action], self.action_high[action]
         values = [f"{value:.6g}" for value in np.linspace(low, high, count)]
         return ", ".join(values if count <= 6 else [*values[:3], "…", values[-1]])
 
     def action_range(self) -> tuple[Vector, Vector]:
-        """Return the middle and half the width of the physical action range, `[A]` each."""
+        """Return the centre and the half-width of the physical range of the actions, `[A]` each."""
         low, high = np.array(self.action_low, np.float64), np.array(self.action_high, np.float64)
         return (high + low) / 2, (high - low) / 2
 
     def described_signals(self, observe: Sequence[str] = ()) -> dict[str, list[dict[str, Any]]]:
-        """Describe the observed states and the actions for files: physical = center + scale · stored number."""
+        """Describe the observed states and the actions for files, as lists under the keys "states" and "actions".
+
+        A description contains the name, unit, centre and scale of a signal. The physical value is `center + scale *
+        stored value`. States also have the key `periodic`, and discrete actions the key `choices`. If `observe` is
+        empty, all states are described.
+        """
         keys = ("name", "unit", "center", "scale")
         middle, half = self.action_range()
         columns = (
@@ -227,11 +235,11 @@ class Plant:
         }
 
     def episode_score(self, total: NDArray[np.float64], steps: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the scores `[M]` of episodes from their `steps` `[M]` and `total` rewards `[M]`."""
+        """Return the scores `[M]` of M episodes from their total rewards `[M]` and their lengths in `steps` `[M]`."""
         return total if self.episode_metric == "return" else total / steps
 
     def fingerprint(self) -> str:
-        """Return a hex digest of everything that decides the behaviour of this plant."""
+        """Return a hexadecimal digest of everything that determines the behaviour of this plant."""
         declared = [(name, getattr(self, name)) for name in self._declared()]
         if self.action_choices:  # only then, so that older fingerprints stay valid
             declared.append(("action_choices", self.action_choices))
@@ -253,11 +261,11 @@ class Plant:
 
     @classmethod
     def _declared(cls) -> tuple[str, ...]:
-        """Return the names of all declarations."""
+        """Return the names of the attributes that a subclass must declare and that the fingerprint contains."""
         return (*NAMES, *PER_STATE, *PER_ACTION, *SCALARS)
 
     def _check_declarations(self) -> None:
-        """Raise `UserError` for missing or invalid declarations."""
+        """Raise `UserError` if a declared attribute is missing or invalid."""
         plant = type(self).__name__
         for name in self._declared():
             if not hasattr(type(self), name):
@@ -292,11 +300,11 @@ class Plant:
 MOTION_LIMIT: Final = 1e4
 """Bound on observed positions, angles and their rates [m, rad, m/s, rad/s], and on inertias of simulated bodies.
 
-Only a diverging simulation comes near it. MuJoCo itself rejects a state at 1e10."""
+Only a diverging simulation comes near this bound. MuJoCo itself rejects a state beyond 1e10."""
 
 
 class Observed(NamedTuple):
-    """One entry of an observation: its name, its unit, and the bound to which it is clipped."""
+    """A component of an observation, with its name, its unit and the bound to which it is clipped."""
 
     name: str
     unit: str
@@ -304,34 +312,35 @@ class Observed(NamedTuple):
 
 
 def positions(joints: Iterable[str], slides: Sequence[str] = ()) -> tuple[Observed, ...]:
-    """Return observations of joint positions; joints not in `slides` are hinges."""
+    """Return joint positions as components of an observation, in m for joints in `slides` and otherwise in rad."""
     return tuple(Observed(joint, "m" if joint in slides else "rad") for joint in joints)
 
 
 def velocities(joints: Iterable[str], slides: Sequence[str] = (), limit: float = MOTION_LIMIT) -> tuple[Observed, ...]:
-    """Return observations of joint velocities; joints not in `slides` are hinges."""
+    """Return joint velocities as components of an observation, in m/s for `slides` and otherwise in rad/s."""
     return tuple(Observed(f"velocity of {j}", "m/s" if j in slides else "rad/s", limit) for j in joints)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FixedStepPlant(Plant):
-    """Base class of plants in a simulator with a fixed physics step.
+    """The base class of plants in a simulator with a fixed physics step.
 
-    A sample is a whole number of physics steps that divides the episode. If a subclass declares `observes`, its states
-    are in raw units with centre 0 and scale 1, and its other declarations follow from those below.
+    A control step is a whole number of physics steps, and an episode is a whole number of control steps. A subclass may
+    declare `observes`. The states are then in raw units with centre 0 and scale 1, and the other declarations of a
+    plant follow from the attributes of this class.
     """
 
     physics_step: ClassVar[float]
-    """[s]"""
+    """Length of a physics step [s]."""
     episode_steps: ClassVar[int]
-    """Physics steps in an episode."""
+    """Number of physics steps in an episode."""
     frame_skip: ClassVar[int]
-    """Physics steps in a sample at the default rate."""
+    """Number of physics steps in a control step at the default rate."""
     observes: ClassVar[tuple[Observed, ...]]
     actuated: ClassVar[tuple[str, ...]]
-    """Names of the actuators, or of the joints that they drive, in the model's order."""
+    """Names of the actuators, or of the joints that they drive, in the order of the simulator's model."""
     control_range: ClassVar[float] = 1.0
-    """Largest absolute value of a control."""
+    """Largest absolute value of a control signal."""
 
     episode_metric: ClassVar[EpisodeMetric] = "return"
     discount = 0.99
@@ -351,15 +360,15 @@ class FixedStepPlant(Plant):
 
     @property
     def observation_limit(self) -> tuple[float, ...]:
-        """The limit of each entry of `observes`."""
+        """The bounds of the components in `observes`."""
         return tuple(entry.limit for entry in self.observes)
 
     def physics_steps(self, frequency: float) -> int:
-        """Return the number of physics steps in a sample at `frequency` [Hz]; raise `UserError` if it is not whole."""
+        """Return the number of physics steps in a control step, or raise `UserError` for an unsupported rate [Hz]."""
         return whole_substeps(self.name, self.physics_step, self.episode_steps, frequency)
 
     def steps_per_episode(self, frequency: float) -> int:
-        """Return the number of samples in an episode; raise as `physics_steps`."""
+        """Return the number of control steps in an episode, or raise `UserError` for an unsupported rate [Hz]."""
         return self.episode_steps // self.physics_steps(frequency)
 
 
@@ -370,20 +379,20 @@ def _with_discount(plant: type[Any], discount: float) -> type[Any]:
 
 
 class Picture:
-    """A figure of `width` × `height` pixels, independent of pyplot's global state."""
+    """A Matplotlib figure of `width` × `height` pixels, independent of pyplot's global state."""
 
     def __init__(self, width: int = 480, height: int = 480) -> None:
         self._figure = Figure(figsize=(width / 100, height / 100), dpi=100, facecolor="white")
         self._canvas: Any = FigureCanvasAgg(self._figure)  # its methods have no types
 
     def pixels(self) -> NDArray[np.uint8]:
-        """Draw the figure, and return the image uint8 `[height, width, 3]`."""
+        """Draw the figure, and return it as an image uint8 `[height, width, 3]`."""
         self._canvas.draw()
         return np.asarray(self._canvas.buffer_rgba())[..., :3].copy()
 
 
 class Canvas(Picture):
-    """A figure with the plant's drawing above time, state and action in physical units."""
+    """A figure with the plant's drawing, and below it time, state and action in physical units."""
 
     def __init__(self, plant: Plant) -> None:
         super().__init__()
@@ -392,7 +401,7 @@ class Canvas(Picture):
         self._caption = self._figure.text(0.5, 0.045, "", ha="center", family="monospace", fontsize=9)
 
     def frame(self, state: NDArray[np.float64], action: NDArray[np.float32], seconds: float) -> NDArray[np.uint8]:
-        """Return the image uint8 `[480, 480, 3]` of a physical state `[S]` and a normalised action `[A]`."""
+        """Return an image uint8 `[480, 480, 3]` of a physical state `[S]` and a normalised action `[A]`."""
         plant = self._plant
         self._picture.clear()
         plant.draw(self._picture, state, action.astype(np.float64))

@@ -1,4 +1,4 @@
-"""Signals between agent and plant: normalisation, noise, masks, angles and action ranges."""
+"""Processing of the signals between agent and plant: units, noise, angles and ranges of actions."""
 
 import math
 from collections.abc import Sequence
@@ -22,22 +22,23 @@ def wrap_angle(angle: float) -> float:
     if -math.pi <= angle < math.pi:
         return angle
     turned = angle - 2 * math.pi * math.floor((angle + math.pi) / (2 * math.pi))
-    return -math.pi if turned < -math.pi or turned >= math.pi else turned  # rounding may lead outside
+    return -math.pi if turned < -math.pi or turned >= math.pi else turned  # rounding may give a value outside
 
 
 def wrap(angle: Floats) -> Floats:
-    """Return an array of angles [rad] wrapped into [−π, π); NaN where they are not finite."""
+    """Return an array of angles [rad] wrapped into [−π, π), with NaN for angles that are not finite."""
     out = np.where(np.isfinite(angle), angle, np.nan)
     _wrap(out.reshape(-1))
     return out
 
 
 def short_way(difference: Floats, periodic: Sequence[bool], scale: Sequence[float]) -> Floats:
-    """Return differences of normalised states `[..., S]`, with those of periodic states along the shorter arc.
+    """Return differences of normalised states, with those of angles along the shorter arc.
 
     Args:
-        difference: differences of normalised states `[..., S]`.
-        periodic, scale: `Plant.periodic` and `Plant.state_scale`. A turn of a periodic state is 2π/scale.
+        difference: Differences of normalised states, `[..., S]`.
+        periodic: Whether each state is an angle, as in `Plant.periodic`.
+        scale: Scales of the states, as in `Plant.state_scale`. A full turn of an angle is 2π/scale.
     """
     angle = np.array(scale) * difference
     wrapped = wrap(angle)
@@ -57,7 +58,7 @@ _PURPOSES: Final[dict[Role, tuple[str, str]]] = {
 
 
 class Signals:
-    """The current actions and observations of a population, with the random streams of their noise."""
+    """The current actions and observations of all members, with the random streams of their noise."""
 
     def __init__(
         self, plant: Plant, members: Sequence[int], sensor_noise: float, actuator_noise: float, seed: int, role: Role,
@@ -66,7 +67,7 @@ class Signals:
         middle, half = plant.action_range()
         shape, commands = (len(members), len(plant.state_names)), (len(members), len(middle))
         self.sensor_noise, self.actuator_noise = float(sensor_noise), float(actuator_noise)
-        self.action = np.zeros(commands, np.float32)  # commanded actions, within ±1
+        self.action = np.zeros(commands, np.float32)  # commanded actions, clipped to ±1
         self.actuator_error = np.zeros(commands, np.float32)  # noise on the last action
         self.observation, self.true_state = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         self.sensor_error = np.zeros(shape, np.float32)  # noise in `observation`
@@ -81,27 +82,28 @@ class Signals:
         )  # fmt: skip
 
     def rest(self, chosen: NDArray[np.bool_]) -> None:
-        """Set the chosen members' last action and its noise to 0."""
+        """Set the last action and the last actuator noise of the chosen members to 0."""
         self.action[chosen] = 0.0
         self.actuator_error[chosen] = 0.0
 
     def disturbed(self, running: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Return the physical actions `[M, A]` with noise, which the plant gets; the next call overwrites the array."""
+        """Return the physical actions `[M, A]` with noise, in an array that the next call overwrites."""
         noise = self.actuator.state, self.actuator_noise, self.actuator_error
         _disturb(self.action, running, *noise, *self._of_actions, self._physical)
         return self._physical
 
     def sense(self, observed: NDArray[np.float64], chosen: NDArray[np.bool_]) -> None:
-        """Write the observations of the chosen members from the physical states `observed` `[M, S]`.
+        """Write the noisy observations of the chosen members from the physical states `observed` `[M, S]`.
 
-        If the plant saturates, a true state beyond its `observation_limit` becomes the limit, and NaN becomes 0.
+        If `Plant.saturates` is True, a noise-free state beyond `observation_limit` becomes the limit, and NaN becomes
+        0.
         """
         _sense(observed, chosen, *self._sensing)
 
 
 @kernel
 def _physical(normalised: float, middle: float, half: float, choices: int) -> float:
-    """Return the physical value of a normalised action; if there are `choices`, evenly spaced, the nearest of them."""
+    """Return the physical value of a normalised action, rounded to one of `choices` even levels if there are any."""
     if choices == 0:
         return middle + half * normalised
     # Integer choices give integers, because every product and quotient is exact then.
@@ -155,11 +157,13 @@ def begin_step(
     commanded: NDArray[Any], terminated: NDArray[np.bool_], truncated: NDArray[np.bool_], failed: NDArray[np.bool_],
     action: NDArray[np.float32], running: NDArray[np.bool_], moving: NDArray[np.bool_], fail: bool,
 ) -> int:  # fmt: skip
-    """Write which members are in an episode (`running`) and have not failed (`moving`), and their clipped actions.
+    """Clip the commanded actions, and find out which members move in this control step.
+
+    A member is `running` if its episode has not ended, and `moving` if it also has not failed. NaN stays in `action`.
+    With `fail`, running members with a NaN action fail.
 
     Returns:
-        The first running member whose action is NaN; −1 if there is none. NaN stays in `action`. With `fail` all such
-        members fail.
+        The index of the first running member whose action is NaN, or −1 if there is none.
     """
     first = -1
     for m in range(running.size):
@@ -184,7 +188,11 @@ def end_step(
     running: NDArray[np.bool_], failed: NDArray[np.bool_], steps: int, elapsed: NDArray[np.int64],
     cut: NDArray[np.bool_], truncated: NDArray[np.bool_], terminated: NDArray[np.bool_], reward: NDArray[np.float64],
 ) -> None:  # fmt: skip
-    """Count a step of the running members `[M]`; truncate episodes after `steps`, or where the engine `cut` them."""
+    """Count a control step of the running members, and update the flags of ended episodes.
+
+    An episode is truncated after `steps` control steps, or if the engine `cut` it. Failed members get NaN as their
+    reward. All arrays have the shape `[M]`, one entry per member.
+    """
     for m in range(running.size):
         if running[m]:
             elapsed[m] += 1

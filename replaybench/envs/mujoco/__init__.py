@@ -1,1 +1,1 @@
-"""Gymnasium's MuJoCo tasks, stepped for all members at once."""
+"""Gymnasium's MuJoCo tasks as plants, with an engine that steps all members at once."""

@@ -1,4 +1,4 @@
-"""MuJoCo tasks with a fixed base: Reacher, inverted double pendulum, and the three-link reacher of ACER."""
+"""MuJoCo tasks with a fixed base: Reacher, the inverted double pendulum, and the three-link reacher of ACER."""
 
 import math
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from replaybench.runtime import elementwise
 from replaybench.runtime.kernel import kernel
 from replaybench.runtime.streams import Stream
 
-_GOAL_RADIUS: Final = 0.2  # goals are drawn within it [m]
-_FASTEST: Final = 10.0  # clip of the double pendulum's observed velocities and constraint force (v5)
+_GOAL_RADIUS: Final = 0.2  # radius of the disc from which goals are drawn [m]
+_FASTEST: Final = 10.0  # bound on the double pendulum's observed velocities and constraint force (v5)
 
 
 @kernel
@@ -77,7 +77,7 @@ class MujocoReacher(MujocoPlant):
     def start(
         self, draws: Stream, chosen: NDArray[np.bool_], qpos: Vector, qvel: Vector
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Draw positions, velocities and a goal, uniformly from a disc; the goal is at rest."""
+        """Draw positions and velocities of the arm, and a goal at rest, uniformly from a disc."""
         position = qpos + 0.1 * (2.0 * draws.uniform(len(qpos), chosen) - 1.0)
         velocity = qvel + 0.005 * (2.0 * draws.uniform(len(qvel), chosen) - 1.0)
         velocity[:, -2:] = 0.0
@@ -119,7 +119,7 @@ def _reward_double(
 class MujocoInvertedDoublePendulum(MujocoPlant):
     """A cart that has to balance two poles (Gymnasium `InvertedDoublePendulum-v5`)."""
 
-    healthy_reward: float = 10.0  # per sample
+    healthy_reward: float = 10.0  # per control step
     reset_noise_scale: float = 0.1
 
     name = "MujocoInvertedDoublePendulum"
@@ -149,18 +149,18 @@ class MujocoInvertedDoublePendulum(MujocoPlant):
 
 
 LINKS: Final = (0.12, 0.10, 0.08)
-"""Lengths of the links. [m]"""
+"""Lengths of the links of the three-link reacher [m]."""
 
 _JOINTS: Final = ("shoulder", "elbow", "wrist")
-_NEAR: Final = 0.05  # distance that is rewarded [m] (E.1)
-_NEAREST, _FARTHEST = 0.05, 0.28  # of a target from the shoulder, both within reach [m]
+_NEAR: Final = 0.05  # largest distance that is rewarded [m] (Wang et al., 2017, appendix E.1)
+_NEAREST, _FARTHEST = 0.05, 0.28  # distances of targets from the shoulder, both within reach [m]
 _BEND: Final = 2.6  # largest angle of elbow and wrist at the start; their stops are at 2.7 [rad]
 _TARGET: Final = 3  # index of the target's x in a state: three angles, target's x and y, velocities of all
 
 
 @kernel
 def _tip(raw: Array, m: int) -> tuple[float, float]:
-    """Return the position of the tip [m] from the joint angles, which are the first three columns."""
+    """Return the position of the arm's tip [m] from the joint angles, which are the first three columns of `raw`."""
     x = y = angle = 0.0
     for j in range(3):
         angle += raw[m, j]
@@ -194,17 +194,18 @@ def _reward(
 
 @dataclass(frozen=True, kw_only=True)
 class AcerReacher3(MujocoPlant):
-    """Bring the tip of a planar three-link arm to a target; the reward is 1 within 5 cm of it, else 0.
+    """A planar three-link arm that has to bring its tip to a target (Wang et al., 2017, appendix E.1).
 
-    Each episode draws the pose of the arm, and the target uniformly from a ring within reach. The eight observations
-    are those of the paper: angles and velocities of the joints, and the target relative to the tip.
+    The reward is 1 within 5 cm of the target, and 0 elsewhere. Each episode draws the pose of the arm, and the target
+    uniformly from a ring within reach. The eight observations are those of the paper: angles and velocities of the
+    joints, and the target relative to the tip.
     """
 
     name = "AcerReacher3"
     mjcf = "reacher3.xml"
     camera = (0.75, 0.0, math.pi / 2, False)
     physics_step = 0.01
-    episode_steps = 1000  # 500 samples (E.1)
+    episode_steps = 1000  # 500 control steps (Wang et al., 2017, appendix E.1)
     frame_skip = 2
     observes = (*positions(_JOINTS), *velocities(_JOINTS), *(Observed(f"target from tip {e}", "m", 1.0) for e in "xy"))
     actuated = _JOINTS
@@ -215,18 +216,17 @@ class AcerReacher3(MujocoPlant):
 
     @property
     def path(self) -> Path:
-        """Path of the MJCF file, which comes with the package."""
         return Path(__file__).parent / "assets" / self.mjcf
 
     @property
     def periodic(self) -> tuple[bool, ...]:
-        """Which states are angles: that of the shoulder, which has no stops."""
+        """Whether each state is an angle without stops, which holds for the shoulder only."""
         return (True, *(False,) * 7)
 
     def start(
         self, draws: Stream, chosen: NDArray[np.bool_], qpos: Vector, qvel: Vector
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Draw a pose at rest and a target, uniformly over the area of a ring."""
+        """Draw a pose of the arm at rest, and a target uniformly over the area of a ring."""
         uniform = draws.uniform(5, chosen)
         position = np.zeros((len(uniform), 5))
         position[:, 0] = math.pi * (2.0 * uniform[:, 0] - 1.0)

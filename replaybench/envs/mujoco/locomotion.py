@@ -1,6 +1,6 @@
 """MuJoCo tasks of locomotion, as in Gymnasium v5.
 
-Hopper, Walker2d and HalfCheetah move in a vertical plane; Swimmer, Ant and Humanoid move on the ground plane.
+Hopper, Walker2d and HalfCheetah move in a vertical plane. Swimmer, Ant and Humanoid move on the ground plane.
 """
 
 import math
@@ -20,7 +20,7 @@ Mask = NDArray[np.bool_]
 
 @kernel
 def control_cost(action: Array, m: int) -> float:
-    """Return the sum of the squared controls of member m."""
+    """Return the sum of the squared controls of the member with index m."""
     total = 0.0
     for a in range(action.shape[1]):
         total += action[m, a] * action[m, a]
@@ -37,13 +37,13 @@ def _observe(chosen: Mask, raw: Array, skipped: int, low: Array, high: Array, ob
 
 @kernel
 def observe_past_x(chosen: Mask, raw: Array, low: Array, high: Array, observed: Array) -> None:
-    """Observe all but the first coordinate, clipped to `low` and `high` `[S]`."""
+    """Write all coordinates except the first to `observed`, clipped to `low` and `high` `[S]`."""
     _observe(chosen, raw, 1, low, high, observed)
 
 
 @kernel
 def observe_past_xy(chosen: Mask, raw: Array, low: Array, high: Array, observed: Array) -> None:
-    """Observe all but the first two coordinates, clipped to `low` and `high` `[S]`."""
+    """Write all coordinates except the first two to `observed`, clipped to `low` and `high` `[S]`."""
     _observe(chosen, raw, 2, low, high, observed)
 
 
@@ -52,9 +52,10 @@ def reward_runner(
     running: Mask, raw: Array, action: Array, marker: Array, dt: float, constants: tuple[float, ...],
     reward: Array, terminated: Mask, terms: Array,
 ) -> None:  # fmt: skip
-    """Reward runners along x in a vertical plane: speed minus effort, plus a bonus while standing.
+    """Write the rewards of robots that run along x in a vertical plane.
 
-    A runner stands while its height, its pitch, and all later coordinates and velocities are within open ranges.
+    The reward is speed minus effort, plus a bonus while the robot stands. A robot stands while its height, its pitch,
+    and all later coordinates and velocities are within open ranges.
     """
     forward_weight, control_weight, bonus, low_z, high_z, low_pitch, high_pitch, largest, rest_z = constants
     for m in range(raw.shape[0]):
@@ -79,10 +80,11 @@ def reward_roamer(
     running: Mask, raw: Array, action: Array, marker: Array, dt: float, constants: tuple[float, ...],
     reward: Array, terminated: Mask, terms: Array,
 ) -> None:  # fmt: skip
-    """Reward motion on the ground plane: speed along x minus effort and contact forces, plus a bonus while up.
+    """Write the rewards of robots that move on the ground plane.
 
-    Rows of `raw` end with contact forces, from column `first` of `constants`, and x and y, whose speed is measured. A
-    member is up while its third coordinate is within a closed range.
+    The reward is the speed along x minus effort and contact forces, plus a bonus while the robot is up. A robot is up
+    while its third coordinate is within a closed range. Each row of `raw` ends with the contact forces, from the column
+    `first` on, and with the position x and y, whose speed is measured.
     """
     forward_weight, control_weight, contact_weight, largest_force, worst, bonus, low_z, high_z, first = constants
     place = raw.shape[1] - 2
@@ -108,7 +110,7 @@ def reward_roamer(
 
 _ROOT: Final = ("rootx", "rootz", "rooty")
 _SLIDES: Final = ("rootx", "rootz")
-_FASTEST: Final = 10.0  # velocities are observed clipped to ±10 (v5)
+_FASTEST: Final = 10.0  # bound to which observed velocities are clipped (v5)
 _HOPPER: Final = ("thigh_joint", "leg_joint", "foot_joint")
 _WALKER: Final = (*_HOPPER, "thigh_left_joint", "leg_left_joint", "foot_left_joint")
 _CHEETAH: Final = ("bthigh", "bshin", "bfoot", "fthigh", "fshin", "ffoot")
@@ -118,7 +120,7 @@ _WHEN_IT_CAN_FALL: Final = ("reward_survive", "z_distance_from_origin")
 
 @dataclass(frozen=True, kw_only=True)
 class _Runner(MujocoPlant):
-    """Base class of the three runners: `reward = speed + bonus while standing − effort`."""
+    """The base class of the three robots in a vertical plane: `reward = speed + bonus while standing − effort`."""
 
     observe = staticmethod(observe_past_x)
     reward = staticmethod(reward_runner)
@@ -127,7 +129,7 @@ class _Runner(MujocoPlant):
     ctrl_cost_weight: float = 1e-3
 
     def constants(self) -> tuple[float, ...]:
-        """Return weights, and the bounds within which a runner stands; undeclared bounds are infinite."""
+        """Return weights and bounds for `reward_runner`. Bounds that a task does not declare are infinite."""
         bonus: float = getattr(self, "healthy_reward", 0.0)
         names = ("healthy_z_max", "healthy_angle_max", "healthy_state_max")
         high, pitch, largest = (getattr(self, name, math.inf) for name in names)
@@ -140,8 +142,8 @@ class _Runner(MujocoPlant):
 class MujocoHopper(_Runner):
     """A leg that hops (Gymnasium `Hopper-v5`)."""
 
-    healthy_reward: float = 1.0  # per sample
-    healthy_state_max: float = 100.0  # |joint angles and velocities| [rad, m/s, rad/s]
+    healthy_reward: float = 1.0  # per control step
+    healthy_state_max: float = 100.0  # largest |joint angle or velocity| [rad, m/s, rad/s]
     healthy_z_min: float = 0.7  # [m]
     healthy_angle_max: float = 0.2  # |pitch| [rad]
     reset_noise_scale: float = 5e-3
@@ -160,7 +162,7 @@ class MujocoHopper(_Runner):
 class MujocoWalker2d(_Runner):
     """Two legs that walk (Gymnasium `Walker2d-v5`)."""
 
-    healthy_reward: float = 1.0  # per sample
+    healthy_reward: float = 1.0  # per control step
     healthy_z_min: float = 0.8  # [m]
     healthy_z_max: float = 2.0  # [m]
     healthy_angle_max: float = 1.0  # |pitch| [rad]
@@ -178,7 +180,7 @@ class MujocoWalker2d(_Runner):
 
 @dataclass(frozen=True, kw_only=True)
 class MujocoHalfCheetah(_Runner):
-    """Half a cheetah; no state is terminal (Gymnasium `HalfCheetah-v5`)."""
+    """Half a cheetah that runs, without terminal states (Gymnasium `HalfCheetah-v5`)."""
 
     ctrl_cost_weight: float = 0.1
     reset_noise_scale: float = 0.1
@@ -226,13 +228,13 @@ _HUMANOID_BODIES: Final = (
 def _of_bodies(
     what: str, bodies: tuple[str, ...], entries: tuple[tuple[str, str], ...], limit: float
 ) -> tuple[Observed, ...]:
-    """Return the entries of a spatial quantity of each body."""
+    """Return the components of a quantity of each body, as components of an observation."""
     return tuple(Observed(f"{what}{entry} of {body}", unit, limit) for body in bodies for entry, unit in entries)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Roamer(MujocoPlant):
-    """Base class of tasks on the ground plane: `reward = speed along x + bonus while up − effort − contact`."""
+    """The base class of tasks on the ground plane: `reward = speed along x + bonus while up − effort − contact`."""
 
     forward_reward_weight: float = 1.0  # per m/s
     ctrl_cost_weight: float = 1e-4
@@ -240,13 +242,13 @@ class _Roamer(MujocoPlant):
     observe = staticmethod(observe_past_xy)
     reward = staticmethod(reward_roamer)
     strictly_between: ClassVar[bool] = False
-    """Whether a member at a bound of the height is not up."""
+    """Whether the height must be strictly between its bounds."""
 
     def marker_of(self, raw: NDArray[np.float64]) -> NDArray[np.float64]:
         return raw[:, -2:]
 
     def constants(self) -> tuple[float, ...]:
-        """Return weights, bounds and the first column of contact forces; undeclared terms have no effect."""
+        """Return the constants of `reward_roamer`, in which terms that a task does not declare have no effect."""
         low, high = getattr(self, "healthy_z_min", -math.inf), getattr(self, "healthy_z_max", math.inf)
         if self.strictly_between:
             low, high = math.nextafter(low, math.inf), math.nextafter(high, -math.inf)
@@ -260,7 +262,7 @@ class _Roamer(MujocoPlant):
 
 @dataclass(frozen=True, kw_only=True)
 class MujocoSwimmer(_Roamer):
-    """Three links in a viscous fluid (Gymnasium `Swimmer-v5`)."""
+    """Three links that swim in a viscous fluid (Gymnasium `Swimmer-v5`)."""
 
     reset_noise_scale: float = 0.1
 
@@ -280,12 +282,12 @@ class MujocoSwimmer(_Roamer):
 
 @dataclass(frozen=True, kw_only=True)
 class MujocoAnt(_Roamer):
-    """A torso on four legs (Gymnasium `Ant-v5`, contact forces observed)."""
+    """A torso on four legs that walks, with observed contact forces (Gymnasium `Ant-v5`)."""
 
     ctrl_cost_weight: float = 0.5
     contact_cost_weight: float = 5e-4
-    contact_force_max: float = 1.0  # |force or torque| as observed and charged [N, N m]
-    healthy_reward: float = 1.0  # per sample
+    contact_force_max: float = 1.0  # bound to which observed and charged |forces and torques| are clipped [N, N m]
+    healthy_reward: float = 1.0  # per control step
     healthy_z_min: float = 0.2  # [m]
     healthy_z_max: float = 1.0  # [m]
     reset_noise_scale: float = 0.1
@@ -317,13 +319,13 @@ class MujocoAnt(_Roamer):
 
 @dataclass(frozen=True, kw_only=True)
 class MujocoHumanoid(_Roamer):
-    """A body of 13 parts and 17 motors (Gymnasium `Humanoid-v5`, all its observations)."""
+    """A body of 13 parts and 17 motors that walks, with all observations of Gymnasium's `Humanoid-v5`."""
 
     forward_reward_weight: float = 1.25  # per m/s
     ctrl_cost_weight: float = 0.1
     contact_cost_weight: float = 5e-7
-    contact_cost_max: float = 10.0  # per sample
-    healthy_reward: float = 5.0  # per sample
+    contact_cost_max: float = 10.0  # per control step
+    healthy_reward: float = 5.0  # per control step
     healthy_z_min: float = 1.0  # [m]
     healthy_z_max: float = 2.0  # [m]
     reset_noise_scale: float = 1e-2

@@ -1,6 +1,7 @@
-"""MuJoCo: models from MJCF files, pictures without a graphics card, the engine, and the base class of plants.
+"""The engine, the pictures and the base class of plants in MuJoCo.
 
-Rewards, bounds and initial states are those of Gymnasium's v5 tasks (Towers et al. 2024), whose MJCF files are used.
+Rewards, bounds and initial states are those of Gymnasium's v5 tasks (Towers et al., 2024), whose MJCF files are used.
+Pictures need no graphics card.
 """
 
 import functools
@@ -30,7 +31,7 @@ from replaybench.runtime.streams import Stream
 
 
 def gymnasium_assets() -> Path:
-    """Return the folder of the MJCF files that come with Gymnasium, without importing its simulators."""
+    """Return the folder of the MJCF files that Gymnasium ships, without importing its simulators."""
     spec = importlib.util.find_spec("gymnasium")
     if spec is None or spec.origin is None:
         raise UserError("the MuJoCo plants need the MJCF files of the package gymnasium: pip install gymnasium")
@@ -39,12 +40,13 @@ def gymnasium_assets() -> Path:
 
 @functools.cache
 def load_model(path: Path) -> Any:
-    """Return the `mujoco.MjModel` of an MJCF file; engines share it and must not write to it.
+    """Return the `mujoco.MjModel` of an MJCF file.
 
-    MuJoCo's automatic reset is off, so that the engine can detect a member that diverges.
+    Engines share the model and must not write to it. MuJoCo's automatic reset is off, so that the engine can detect a
+    member that diverges.
 
     Raises:
-        UserError: the file does not exist, or is not a model.
+        UserError: The file does not exist, or is not a model.
     """
     import mujoco
 
@@ -61,7 +63,7 @@ def load_model(path: Path) -> Any:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Suppress MuJoCo's warnings, which it would print and append to `MUJOCO_LOG.TXT` in the working folder."""
+    """Suppress MuJoCo's warnings, which are otherwise printed and appended to the file `MUJOCO_LOG.TXT`."""
     import mujoco
 
     theirs = mujoco.get_mju_user_warning()
@@ -74,18 +76,18 @@ def quiet() -> Iterator[None]:
 
 _PIXELS: Final = 480
 _CAPSULE, _CYLINDER, _PLANE = 3, 5, 0  # mjtGeom
-_GRID: Final = 1.0  # spacing of the lines on the ground [m]
+_GRID: Final = 1.0  # distance of the lines on the ground [m]
 
 
 class MujocoCanvas(Picture):
-    """A parallel projection of a `mujoco.MjModel`; the view may follow the body along the ground.
+    """A picture of a MuJoCo model by parallel projection.
 
     Args:
-        model: the model.
-        width: width of the picture [m].
-        height: height of its middle above the ground [m].
-        elevation: angle of the view above the horizon [rad]; π/2 looks down.
-        follows: whether the view moves along with the body.
+        model: The `mujoco.MjModel`.
+        width: Width of the picture [m].
+        height: Height of the picture's middle above the ground [m].
+        elevation: Angle of the view above the horizon [rad]. With π/2, the view is from above.
+        follows: Whether the view moves along the ground with the body.
     """
 
     def __init__(self, model: Any, width: float, height: float, elevation: float, follows: bool) -> None:
@@ -98,7 +100,7 @@ class MujocoCanvas(Picture):
         self._axes = self._figure.add_axes((0.0, 0.0, 1.0, 1.0))
 
     def frame(self, data: Any) -> NDArray[np.uint8]:
-        """Return the image uint8 `[480, 480, 3]` of an `MjData` whose positions are up to date."""
+        """Return the image uint8 `[480, 480, 3]` of a `mujoco.MjData` whose positions are up to date."""
         self._axes.clear()
         self._axes.axis("off")
         middle = np.array([0.0, 0.0, self._height])
@@ -114,7 +116,7 @@ class MujocoCanvas(Picture):
         return self.pixels()
 
     def _on_picture(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the positions of points `[..., 3]` in the picture, `[..., 2]` [m]."""
+        """Project points `[..., 3]` to positions in the picture, `[..., 2]` [m]."""
         return np.stack([points @ self._right, points @ self._up], axis=-1)
 
     def _ground(self, middle: NDArray[np.float64]) -> None:
@@ -128,7 +130,7 @@ class MujocoCanvas(Picture):
         )
 
     def _geom(self, geom: int, data: Any, order: int) -> None:
-        """Draw a part of a body: capsules and cylinders as thick lines, other shapes except the ground as discs."""
+        """Draw a shape of a body: capsules and cylinders as thick lines, other shapes except the ground as discs."""
         shape, size = int(self._model.geom_type[geom]), self._model.geom_size[geom]
         if shape == _PLANE:
             return
@@ -151,11 +153,11 @@ _WORST: Final = 1e10  # positions and velocities above it are unstable for MuJoC
 
 
 class MujocoEngine(Engine):
-    """Members of a `MujocoPlant`, stepped by `threads` threads, `thread_count()` by default.
+    """The engine that simulates the members of a MuJoCo plant with `threads` threads.
 
     Attributes:
-        data: one `mujoco.MjData` per member.
-        marker: float64 `[M, 2]`, positions of the members after their last step.
+        data: One `mujoco.MjData` per member.
+        marker: Position of each member after its last step, float64 `[M, 2]`.
     """
 
     def __init__(self, plant: Any, num_envs: int, frequency: float, threads: int | None = None) -> None:
@@ -201,7 +203,7 @@ class MujocoEngine(Engine):
         self.plant.observe(chosen, self._raw, self._low, self._high, self.observed)
 
     def advance(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
-        waiting = iter(np.flatnonzero(running).tolist())  # each thread takes the next member from it
+        waiting = iter(np.flatnonzero(running).tolist())  # each thread takes the next member from this iterator
         with quiet():
             helpers = [self._pool.submit(self._step_members, waiting, action) for _ in range(self._others)]
             self._step_members(waiting, action)
@@ -255,7 +257,7 @@ class MujocoEngine(Engine):
             self._canvas = MujocoCanvas(self.model, *self.plant.camera), mujoco.MjData(self.model)
         canvas, shown = self._canvas
         shown.qpos[:] = self.data[member].qpos
-        mujoco.mj_kinematics(self.model, shown)  # on a copy: the original influences the next step
+        mujoco.mj_kinematics(self.model, shown)  # on a copy, because the original influences the next step
         mujoco.mj_comPos(self.model, shown)
         return canvas.frame(shown)
 
@@ -268,7 +270,7 @@ def _end_lost(
     running: NDArray[np.bool_], raw: NDArray[np.float64], moving: int, terminated: NDArray[np.bool_],
     event: NDArray[np.int64],
 ) -> None:  # fmt: skip
-    """Terminate members with a NaN, or with diverged positions or velocities, the first `moving` columns."""
+    """Terminate the members with a NaN in `raw`, or with a huge value in the first `moving` columns of `raw`."""
     for m in range(raw.shape[0]):
         if running[m]:
             for i in range(raw.shape[1]):
@@ -278,12 +280,12 @@ def _end_lost(
 
 
 FORCE_LIMIT: Final = 1e7
-"""Bound on observed forces and torques [N, N m], far above those in any contact of bodies of at most 50 kg."""
+"""Bound on observed forces and torques [N, N m], far above those in contacts of bodies of at most 50 kg."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MujocoPlant(FixedStepPlant):
-    """A task in MuJoCo; its fields have Gymnasium's names. A motor's gear converts a control to a force."""
+    """The base class of tasks in MuJoCo, whose parameters have Gymnasium's names."""
 
     mjcf: ClassVar[str]
     """Name of the MJCF file in Gymnasium's folder."""
@@ -294,13 +296,15 @@ class MujocoPlant(FixedStepPlant):
     observes_forces: ClassVar[bool] = False
     """Whether contact forces (`cfrc_ext`) are computed after a step."""
     camera: ClassVar[tuple[float, float, float, bool]] = (3.5, 0.9, 0.15, True)
-    """View of pictures: width [m], height of the middle [m], elevation [rad], and whether they follow the body."""
+    """View of pictures: width [m], height of the middle [m], elevation [rad], and whether the view follows the body."""
 
     observe: ClassVar[Callable[..., None]]
-    """Kernel `(chosen[M], raw[M, R], low[S], high[S], observed[M, S])`."""
+    """Kernel that writes observations: `(chosen[M], raw[M, R], low[S], high[S], observed[M, S])`. R is the length of
+    `pieces`."""
     reward: ClassVar[Callable[..., None]]
-    """Kernel `(running[M], raw[M, R], action[M, A], marker[M, 2], dt, constants, reward[M], terminated[M], terms[M,
-    K])`; `marker` is the position of a member before the step; the kernel updates it."""
+    """Kernel that writes rewards: `(running[M], raw[M, R], action[M, A], marker[M, 2], dt, constants, reward[M],
+    terminated[M], terms[M, K])`. K is the number of `term_names`. The kernel also updates `marker`, the position of
+    each member before the step."""
 
     update_every = 1
 
@@ -315,7 +319,7 @@ class MujocoPlant(FixedStepPlant):
         return gymnasium_assets() / self.mjcf
 
     def model(self) -> Any:
-        """Return the `mujoco.MjModel`."""
+        """Return the `mujoco.MjModel` of this plant."""
         return load_model(self.path)
 
     def engine(self, num_envs: int, frequency: float) -> Engine:
@@ -327,22 +331,22 @@ class MujocoPlant(FixedStepPlant):
         return f"mujoco {importlib.metadata.version('mujoco')} {model} {kernels} {made_of(type(self))}".rstrip()
 
     def pieces(self, data: Any) -> tuple[Vector, ...]:
-        """Return the one-dimensional parts of an `MjData` that a row of `raw` consists of: qpos and qvel first."""
+        """Return the one-dimensional arrays of an `MjData` that form a row of `raw`, with qpos and qvel first."""
         return data.qpos, data.qvel
 
     def marker_of(self, raw: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return positions `[M, 2]` from rows `raw` `[M, R]`, between which `reward` measures progress."""
+        """Return the positions `[M, 2]` between which `reward` measures progress, from rows `raw` `[M, R]`."""
         return raw[:, :2]
 
     def constants(self) -> tuple[float, ...]:
-        """Return the constants that `reward` uses."""
+        """Return the constants that the kernel `reward` uses."""
         return ()
 
     def start(
         self, draws: Stream, chosen: NDArray[np.bool_], qpos: Vector, qvel: Vector
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Draw initial positions and velocities, a row for each chosen member, near the model's `qpos` and `qvel`."""
-        noise: float = getattr(self, "reset_noise_scale")  # noqa: B009 (a field of the tasks that use this method)
+        """Draw initial positions and velocities near the model's `qpos` and `qvel`, one row per chosen member."""
+        noise: float = getattr(self, "reset_noise_scale")  # noqa: B009 (tasks that use this method have the field)
         start = qpos + noise * (2.0 * draws.uniform(len(qpos), chosen) - 1.0)
         if self.velocity_noise == "normal":
             return start, qvel + noise * draws.normal(len(qvel), chosen)

@@ -1,1 +1,1 @@
-"""Plants given by differential equations, and the Runge-Kutta kernels that step them."""
+"""Plants that are given by differential equations, and the Runge-Kutta kernels that integrate them."""

@@ -1,4 +1,4 @@
-"""The magnetic manipulation of de Bruin et al. (2018, A.2): four magnets pull a steel ball along a track.
+"""The magnetic manipulation of de Bruin et al. (2018, appendix A.2): four magnets pull a steel ball along a track.
 
 Magnets only pull, and their force is strongly nonlinear. A neighbouring magnet must therefore help to stop the ball.
 """
@@ -19,7 +19,7 @@ MAGNETS: Final = 4
 SPACING: Final = 0.025  # between neighbouring magnets [m]
 TRACK_LOW: Final = -0.035  # [m]
 TRACK_HIGH: Final = 0.105  # [m]
-WALL_SPEED: Final = 0.01  # away from the wall after a collision [m/s]
+WALL_SPEED: Final = 0.01  # speed away from the wall after a collision [m/s]
 GOAL: Final = 0.035  # [m]
 POSITION_COST: Final = 100.0  # per m (A.2: W₁)
 VELOCITY_COST: Final = 5.0  # per m/s (A.2: W₁)
@@ -28,14 +28,14 @@ WALL_COST: Final = 1.0  # per step with a collision
 
 @dataclass(frozen=True, kw_only=True)
 class Magman(OdePlant):
-    """A ball on a track over four electromagnets (de Bruin et al. 2018, A.2).
+    """A steel ball on a track above four electromagnets (de Bruin et al., 2018, appendix A.2).
 
-    `m ẍ = −b ẋ + Σ_j g(x, j) u_j` with the squared currents `u` and
-    `g(x, j) = −c₁ (x − p_j) / ((x − p_j)² + c₂)³`.
+    The equation of motion is `m ẍ = −b ẋ + Σ_j g(x, j) u_j` with the parameters m, b, c₁ and c₂ of this class. Here
+    u_j is the squared current of the magnet j at `p_j`, and `g(x, j) = −c₁ (x − p_j) / ((x − p_j)² + c₂)³`.
 
-    In the paper's text, x begins at the first magnet, so that magnets are at 0.025·(j−1). In its equation and the
-    authors' code they are at 0.025·j. The default follows the equation, `first_magnet_at=0.0` follows the text.
-    Walls act after every substep.
+    The paper's text measures x from the first magnet, so that the magnets are at 0.025·(j−1) m. The paper's equation
+    and the authors' code have them at 0.025·j m. The default follows the equation, and `first_magnet_at=0.0` follows
+    the text. Collisions with walls are resolved after every Runge-Kutta step.
     """
 
     mass: float = 3.2e-2  # m [kg]
@@ -57,7 +57,7 @@ class Magman(OdePlant):
     initial_state = (0.0, 0.0)
     reference_state = (GOAL, 0.0)
     positive = ("mass", "force_width")
-    max_substep = 0.01  # an assumption, as for the pendulum
+    max_substep = 0.01  # the paper does not state it, as for the pendulum
 
     grid_nodes = (141, 101)
     grid_low = (TRACK_LOW, -0.4)
@@ -67,10 +67,11 @@ class Magman(OdePlant):
 
     @property
     def observation_limit(self) -> tuple[float, ...]:
-        """The bound on the position, and 1.5 times a bound on the speed that the ball can reach.
+        """Bounds on the absolute values of the normalised states.
 
-        Between standstills and collisions the ball moves in one direction. Each magnet, however it is switched, then
-        adds at most the depth of its potential well, `u c₁ / (4 c₂²)`, to the ball's energy.
+        The bound on the velocity is 1.5 times the largest speed that the ball can reach. Between standstills and
+        collisions the ball moves in one direction. Each magnet, however it is switched, then adds at most the depth of
+        its potential well, `u c₁ / (4 c₂²)`, to the energy of the ball.
         """
         depth = self.action_high[0] * abs(self.force_constant) / (4 * self.force_width**2)
         fastest = math.sqrt(WALL_SPEED**2 + 2 * MAGNETS * depth / self.mass)
@@ -78,7 +79,7 @@ class Magman(OdePlant):
 
     @staticmethod
     def rhs(x: Vector, u: Vector, p: Params) -> tuple[float, float]:
-        """Return (ẋ, ẍ) [m/s, m/s²]."""
+        """Return the velocity [m/s] and the acceleration [m/s²]."""
         m, b, c1, c2, first = p
         force = -b * x[1]
         for j in range(MAGNETS):
@@ -89,13 +90,16 @@ class Magman(OdePlant):
 
     @staticmethod
     def reward(x: Vector, u: Vector, x_next: Vector, event: int, p: Params) -> float:
-        """Return −(100 |x − 0.035| + 5 |ẋ|) of the next state, and −1 more for a collision (eq. 9)."""
+        """Return −(100 |x − 0.035| + 5 |ẋ|) for the next state (de Bruin et al., 2018, eq. 9).
+
+        A collision with a wall costs 1 more.
+        """
         cost: float = POSITION_COST * abs(x_next[0] - GOAL) + VELOCITY_COST * abs(x_next[1])
         return -(cost + WALL_COST) if event else -cost
 
     @staticmethod
     def project(x: Vector, p: Params) -> int:
-        """Stop the ball at a wall, which it then leaves at 0.01 m/s; the event is 1 for a collision."""
+        """Stop the ball at a wall, from which it moves away at 0.01 m/s, and return 1 for a collision."""
         if x[0] < TRACK_LOW:
             x[0], x[1] = TRACK_LOW, WALL_SPEED
             return 1
@@ -105,7 +109,7 @@ class Magman(OdePlant):
         return 0
 
     def draw(self, axes: Axes, state: Vector, action: Vector) -> None:
-        """Draw the track with its walls and goal, the ball, and each magnet filled in proportion to its current."""
+        """Draw the track, the goal, the ball, and each magnet filled in proportion to its squared current."""
         from matplotlib.patches import Circle, Rectangle
 
         axes.set(xlim=(TRACK_LOW - 0.012, TRACK_HIGH + 0.012), ylim=(-0.052, 0.062), aspect="equal")

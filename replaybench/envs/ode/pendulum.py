@@ -1,6 +1,6 @@
-"""The pendulum swing-up of de Bruin et al. (2018, A.1): a weak motor has to swing a pendulum upright.
+"""The pendulum swing-up of de Bruin et al. (2018, appendix A.1), in which a weak motor swings a pendulum upright.
 
-The motor's largest torque is 0.75 of the largest torque of gravity, so every swing-up reverses at least twice.
+The motor's largest torque is 0.75 of the largest torque of gravity. Every swing-up therefore reverses at least twice.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ VOLTAGE_COST: Final = 10.0  # per V (A.1: W₂)
 
 @dataclass(frozen=True, kw_only=True)
 class Pendulum(OdePlant):
-    """A motor-driven pendulum; angle 0 hangs down, ±π is upright (de Bruin et al. 2018, A.1).
+    """A pendulum that a weak motor has to swing upright (de Bruin et al., 2018, appendix A.1).
 
-    `J θ̈ = −M g l sin θ − (b + K²/R) θ̇ + (K/R) u`. The cost depends on the absolute state, as in
-    the paper, so that both signs of upright are the reference. The paper's bound on velocity, ±30 rad/s, is its scale.
+    The equation of motion is `J θ̈ = −M g l sin θ − (b + K²/R) θ̇ + (K/R) u` with the voltage u. At the angle θ = 0 the
+    pendulum hangs down, at ±π it is upright. The cost depends on the absolute values of the state, as in the paper.
+    Both signs of the upright angle are therefore the reference. The velocity is normalised by 30 rad/s, the paper's
+    bound.
     """
 
     inertia: float = 9.41e-4  # J [kg m²]
@@ -53,7 +55,7 @@ class Pendulum(OdePlant):
     positive = ("inertia", "mass", "length", "resistance")
     reward_scale = 0.01
     # De Bruin et al. (2018) name the method but not its step. The authors' public benchmark uses two steps of 10 ms in
-    # each sample of 20 ms.
+    # each control step of 20 ms.
     max_substep = 0.01
 
     # The swing-up never exceeds 10.1 rad/s: a wider grid would only be coarser at lower speeds.
@@ -65,10 +67,11 @@ class Pendulum(OdePlant):
 
     @property
     def observation_limit(self) -> tuple[float, ...]:
-        """1 for the angle; for the velocity 1.5 times a bound on the speed that can be reached.
+        """Bounds on the absolute values of the normalised states.
 
-        Above the no-load speed `v` the motor brakes, and the energy falls. At `v` the energy is at most
-        `J v²/2 + M g l`, so that gravity can add at most `2 M g l` to the kinetic energy.
+        The bound on the angle is 1. The bound on the velocity is 1.5 times the largest speed that the pendulum can
+        reach. Above the no-load speed `v` the motor brakes, and the energy falls. At `v` the energy is at most `J v²/2
+        + M g l`. Gravity can therefore add at most `2 M g l` to the kinetic energy.
         """
         back_emf = self.damping + self.torque_constant**2 / self.resistance
         drive = self.action_high[0] * self.torque_constant / self.resistance
@@ -78,26 +81,26 @@ class Pendulum(OdePlant):
 
     @staticmethod
     def rhs(x: Vector, u: Vector, p: Params) -> tuple[float, float]:
-        """Return (θ̇, θ̈) [rad/s, rad/s²]."""
+        """Return the angular velocity [rad/s] and the angular acceleration [rad/s²]."""
         J, M, g, l, b, K, R = p  # noqa: E741
         # Factors of constants stand together, so that they are computed once for a whole population.
         return x[1], -(M * g * l / J) * sin(x[0]) - (b + K * K / R) / J * x[1] + K / R / J * u[0]
 
     @staticmethod
     def reward(x: Vector, u: Vector, x_next: Vector, event: int, p: Params) -> float:
-        """Return −(50 (π − |θ|) + |θ̇| + 10 |u|) of the next state (eq. 9)."""
+        """Return −(50 (π − |θ|) + |θ̇| + 10 |u|) for the next state (de Bruin et al., 2018, eq. 9)."""
         upright = math.pi - abs(x_next[0])
         cost: float = ANGLE_COST * upright + VELOCITY_COST * abs(x_next[1]) + VOLTAGE_COST * abs(u[0])
         return -cost
 
     @staticmethod
     def project(x: Vector, p: Params) -> int:
-        """Wrap the angle into [−π, π)."""
+        """Wrap the angle in the state `x` into [−π, π), in place."""
         x[0] = wrap_angle(x[0])
         return 0
 
     def draw(self, axes: Axes, state: Vector, action: Vector) -> None:
-        """Draw the pendulum and, around its axle, the voltage as an arc."""
+        """Draw the pendulum, and the voltage as an arc around its axle."""
         from matplotlib.patches import Arc, Circle
 
         tip = math.sin(state[0]), -math.cos(state[0])
@@ -115,10 +118,10 @@ class Pendulum(OdePlant):
 
 @dataclass(frozen=True, kw_only=True)
 class PendulumDCSC(Pendulum):
-    """The same pendulum with the inertia of the authors' public benchmark and their laboratory's other papers.
+    """The pendulum swing-up of de Bruin et al. (2018) with the inertia of the authors' public benchmark.
 
-    The paper prints 9.41e-4 kg m². With 1.91e-4 a fall from upright reaches 21.8 rad/s, which is why velocity
-    is normalised by 30 rad/s.
+    The laboratory's other papers have this inertia, too. The paper itself prints 9.41e-4 kg m². With 1.91e-4 kg m², a
+    fall from upright reaches 21.8 rad/s, which explains why the paper normalises the velocity by 30 rad/s.
     """
 
     inertia: float = 1.91e-4  # J [kg m²]

@@ -1,6 +1,6 @@
-"""Plants given by ordinary differential equations.
+"""The base class of plants that are given by ordinary differential equations, with the choice of the integration step.
 
-Numba compiles their functions, and the kernels of `replaybench.envs.ode.rk4` call them for whole populations.
+Numba compiles the functions of a plant. The kernels of `replaybench.envs.ode.rk4` call them for whole populations.
 """
 
 import functools
@@ -29,11 +29,12 @@ _GRID: Final = ("grid_nodes", "grid_low", "grid_high")
 
 @dataclass(frozen=True, kw_only=True)
 class OdePlant(Plant):
-    """Base class of plants with `rhs` and `reward`; a subclass is a frozen dataclass of physical parameters.
+    """The base class of plants that are given by ordinary differential equations.
 
-    The fields are floats and reach the functions as one tuple in their order, as in `J, M, g = p`. The functions are
-    static methods on float64 vectors `x`, `x_next` `[S]` and `u` `[A]` in physical units. Plain functions are compiled
-    when the class is defined; `@njit` functions are used as they are.
+    A subclass is a frozen dataclass of physical parameters and defines the static methods `rhs` and `reward`. The
+    fields are floats. The methods get the values of the fields as a tuple `p`, in the order of the fields, as in `J, M,
+    g = p`. They also get float64 vectors in physical units: the states `x` and `x_next` `[S]` and the action `u` `[A]`.
+    Plain functions are compiled when the class is defined. Functions with the decorator `@njit` are used as they are.
     """
 
     initial_state: ClassVar[tuple[float, ...]]
@@ -42,47 +43,50 @@ class OdePlant(Plant):
     saturates: ClassVar[bool] = False
 
     grid_nodes: ClassVar[tuple[int, ...]] = ()
-    """Nodes per state of the dynamic-programming grid from `grid_low` to `grid_high`; the last node of a periodic axis
-    is one spacing below `grid_high`. Empty: dynamic programming is not computed."""
+    """Number of grid nodes per state for dynamic programming, from `grid_low` to `grid_high`. The last node of an angle
+    is one spacing below `grid_high`. If the tuple is empty, dynamic programming is not computed."""
     grid_low: ClassVar[tuple[float, ...]] = ()
     grid_high: ClassVar[tuple[float, ...]] = ()
     action_levels: ClassVar[tuple[int, ...]] = ()
-    """Number of equidistant levels of each action that dynamic programming chooses from."""
+    """Number of evenly spaced values of each action among which dynamic programming chooses."""
     refine_grid: ClassVar[bool] = False
-    """Whether references refine this grid until the solution converges, unless a study selects otherwise."""
+    """Whether dynamic programming refines the grid until its solution converges, unless a study selects otherwise."""
 
     @property
     def max_substep(self) -> float:
-        """Longest Runge-Kutta step [s]; a sample is cut into equal substeps. By default `step_choice` chooses it."""
+        """The longest Runge-Kutta step [s], which `step_choice` selects by default."""
         return step_choice(self).step
 
     @property
     def chooses_step(self) -> bool:
-        """Whether step doubling chooses `max_substep`."""
+        """Whether step doubling selects `max_substep`, because the plant does not declare `max_substep`."""
         return type(self).max_substep is OdePlant.max_substep
 
     @staticmethod
     def rhs(x: Vector, u: Vector, p: Params) -> tuple[float, ...]:
-        """Return the time derivative of each state."""
+        """Return the time derivative of each state, the right-hand side of the differential equation."""
         raise NotImplementedError
 
     @staticmethod
     def reward(x: Vector, u: Vector, x_next: Vector, event: int, p: Params) -> float:
-        """Return the reward of one step from `x` to `x_next` under the applied action `u`."""
+        """Return the reward of one control step from `x` to `x_next` under the applied action `u`."""
         raise NotImplementedError
 
     @staticmethod
     def project(x: Vector, p: Params) -> int:
-        """Project `x` in place onto the valid states after every substep: wrap an angle, stop at a wall.
+        """Project the state `x` in place onto the valid states after every Runge-Kutta step.
+
+        For example, a plant may wrap an angle or stop at a wall.
 
         Returns:
-            A bool, or events as bits; `event` combines those of all substeps by OR.
+            A bool, or an int whose bits are events. The argument `event` of other methods combines the results of all
+                Runge-Kutta steps by OR.
         """
         return 0
 
     @staticmethod
     def terminated(x_next: Vector, event: int, p: Params) -> bool:
-        """Return whether `x_next` is terminal, so that no reward follows it."""
+        """Return whether `x_next` is a terminal state, after which no reward follows."""
         return False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -90,7 +94,7 @@ class OdePlant(Plant):
         _compile_functions(cls)
 
     def params(self) -> Params:
-        """Return the parameter values in the order of the fields: the functions' argument `p`."""
+        """Return the values of the parameters in the order of the fields, which functions get as `p`."""
         return tuple(getattr(self, field.name) for field in fields(self))
 
     def engine(self, num_envs: int, frequency: float) -> Engine:
@@ -101,7 +105,7 @@ class OdePlant(Plant):
 
     @classmethod
     def _declared(cls) -> tuple[str, ...]:
-        # Without the grid: only references depend on it, and learned policies stay valid when it changes.
+        # The grid is left out: only dynamic programming depends on it, and learned policies stay valid when it changes.
         return (*super()._declared(), *_PER_STATE, "max_substep")
 
     def _check_declarations(self) -> None:
@@ -136,7 +140,7 @@ class OdePlant(Plant):
 
 
 class RungeKutta(Engine):
-    """The engine of plants with equations; their whole state is observable."""
+    """The engine of plants with differential equations, whose complete state is observable."""
 
     def __init__(self, plant: OdePlant, num_envs: int, frequency: float) -> None:
         super().__init__(num_envs, len(plant.state_names), frequency)
@@ -152,9 +156,10 @@ class RungeKutta(Engine):
 
 
 def try_functions(plant: OdePlant) -> str:
-    """Call a plant's functions once, uncompiled, with the middle action; return a fault as text, or "".
+    """Call the functions of a plant once, uncompiled, and describe the first fault, or return an empty text.
 
-    Exceptions of the functions are raised unchanged, because they show the user's line.
+    The functions get the initial state and the action in the middle of the range. Exceptions of the functions are
+    raised unchanged, because they show the user's line.
     """
     x = np.array(plant.initial_state, np.float64)
     u, p = np.array(plant.action_range()[0]), plant.params()
@@ -176,7 +181,7 @@ def try_functions(plant: OdePlant) -> str:
 
 
 def with_equations(plant: Plant, purpose: str) -> OdePlant:
-    """Return the plant; raise `UserError` if it has no equations, which a purpose needs."""
+    """Return the plant, or raise `UserError` naming the `purpose` if the plant has no differential equations."""
     if not isinstance(plant, OdePlant):
         raise UserError(
             f"{plant.name} is not given by equations, which {purpose} needs; Pendulum, PendulumDCSC, Magman and plants "
@@ -186,7 +191,7 @@ def with_equations(plant: Plant, purpose: str) -> OdePlant:
 
 
 def state_range(plant: Plant) -> tuple[Vector, Vector]:
-    """Return the lowest and highest physical states `[S]`: those of the grid, else those that normalise to ±1."""
+    """Return the lowest and highest physical states `[S]` of the grid, or without a grid those that normalise to ±1."""
     if isinstance(plant, OdePlant) and plant.grid_low:
         return np.array(plant.grid_low, np.float64), np.array(plant.grid_high, np.float64)
     center, scale = np.array(plant.state_center, np.float64), np.array(plant.state_scale, np.float64)
@@ -194,27 +199,30 @@ def state_range(plant: Plant) -> tuple[Vector, Vector]:
 
 
 TOLERANCE: Final = 1e-6
-"""Largest change of 95 % of typical states in a sample by halving the step, as a fraction of a state's scale."""
+"""Largest change by which halving the Runge-Kutta step may alter 95 % of typical states in a control step. The change
+is relative to the scale of a state."""
 WORST: Final = 1e-2
-"""The same for all typical states: it is larger because, for example, friction may change its sign in a sample."""
+"""Largest change by which halving the Runge-Kutta step may alter any typical state. It is larger than `TOLERANCE`
+because, for example, friction may change its sign in a control step."""
 HALVINGS: Final = 6
-_TYPICAL: Final = 256  # number of compared states, in addition to the initial and the reference state
-_LONGEST_PROJECTED: Final = 0.01  # longest step [s] of plants with `project`, which acts at the end of a step
+_TYPICAL: Final = 256  # number of typical states, in addition to the initial and the reference state
+_LONGEST_PROJECTED: Final = 0.01  # longest step [s] of plants with `project`, which is called after each step
 
 
 class StepChoice(NamedTuple):
-    """An integration step that step doubling chose."""
+    """A Runge-Kutta step that step doubling has selected."""
 
     step: float  # [s]
-    change: float  # by halving the step, as a fraction of a state's scale, of 95 % of typical states
-    met: bool  # whether `change` is within the tolerance; else the step is the shortest that was tried
+    change: float  # of 95 % of typical states if the step is halved, relative to a state's scale
+    met: bool  # whether the changes are within the tolerance; else `step` is the shortest step that was tried
 
 
 @functools.cache
 def step_choice(plant: OdePlant) -> StepChoice:
-    """Return the longest step that integrates a sample dt at the plant's rate within the tolerance.
+    """Return the longest Runge-Kutta step that integrates a control step accurately enough.
 
-    Step doubling halves the step at fixed states and actions, spread evenly over the `state_range` and the actions.
+    Step doubling halves the step until the result changes by less than the tolerance. The comparison uses fixed states
+    and actions, which are spread evenly over the `state_range` and over the range of the actions.
     """
     dt = 1.0 / plant.frequency
     low, high = state_range(plant)
@@ -257,7 +265,7 @@ def step_choice(plant: OdePlant) -> StepChoice:
 
 
 def describe_steps(plant: Plant, frequency: float) -> str:
-    """Describe the number and accuracy of steps per sample that step doubling chose; "" if the plant declares it."""
+    """Describe the Runge-Kutta steps that step doubling has selected, or return "" if the plant declares its own."""
     if not isinstance(plant, OdePlant) or not plant.chooses_step:
         return ""
     choice, count = step_choice(plant), rk4.substeps(plant, 1.0 / frequency)
@@ -268,7 +276,6 @@ def describe_steps(plant: Plant, frequency: float) -> str:
 
 
 def _compile_functions(plant: type[OdePlant]) -> None:
-    """Compile the plain functions that a class defines."""
     for name in FUNCTIONS:
         function = vars(plant).get(name)
         if isinstance(function, staticmethod):

@@ -1,8 +1,9 @@
-"""Runge-Kutta steps of a whole population in one compiled call.
+"""Compiled Runge-Kutta steps of a whole population in one call.
 
-Numba does not cache functions that close over other compiled functions, and detects edits only in the file of the
-function itself. The kernel is therefore written to a generated file. Its name contains a hash of the plant's functions,
-their helpers and constants, and the template below, so that equal content uses the machine code of earlier processes.
+Numba does not cache functions that close over other compiled functions. It also detects edits only in the file of the
+function itself. The kernel is therefore written to a generated file. The name of that file contains a hash of the
+plant's functions, their helpers and constants, and the template below. Equal content thus uses the machine code of
+earlier processes.
 """
 
 import contextlib
@@ -31,16 +32,17 @@ from replaybench.runtime.kernel import cache_dir, cached_next_to_source, compile
 
 @intrinsic
 def scratch(_context: Any, size: Any) -> Any:
-    """Return an uninitialised float64 array of a constant size on the stack, valid inside the calling function.
+    """Return an uninitialised float64 array of constant length on the stack.
 
-    The compiler can keep such arrays in registers, unlike those of `np.empty`.
+    The array is valid inside the calling function. The compiler can keep it in registers, unlike an array from
+    `np.empty`.
     """
     return _on_stack(types.float64, size)
 
 
 @intrinsic
 def scratch_bits(_context: Any, size: Any) -> Any:
-    """Return an array as `scratch` does, of int64."""
+    """Return an uninitialised int64 array of constant length on the stack, as `scratch` does for float64."""
     return _on_stack(types.int64, size)
 
 
@@ -60,11 +62,11 @@ def _on_stack(dtype: Any, size: Any) -> Any:
 
 
 FUNCTIONS: Final = ("rhs", "reward", "project", "terminated")
-"""The equations of a plant; `OdePlant` documents them."""
+"""Names of the functions that define a plant. `OdePlant` documents them."""
 
 
 class Equations(Protocol):
-    """The members of an `OdePlant` that kernels need, in addition to its compiled `FUNCTIONS`."""
+    """The attributes of an `OdePlant` that kernels need, in addition to its compiled functions."""
 
     @property
     def name(self) -> str: ...
@@ -78,9 +80,9 @@ class Equations(Protocol):
 
 
 BLOCK: Final = 64
-"""Members that are advanced together; their data fits the first-level cache."""
+"""Number of members that a kernel advances together. Their data fits the first-level cache."""
 
-# Inner loops over the members of a block are short and without calls. The compiler vectorises them if a plant's
+# Inner loops over the members of a block are short and contain no calls. The compiler vectorises them if a plant's
 # functions neither call libraries nor raise errors. The `scratch` arrays x, y and u become registers. Without fast-math
 # and threads, a member's arithmetic does not depend on its position in a block. `_unroll` expands the marks `each i`
 # (over states), `each a` (over actions) and `all`.
@@ -139,18 +141,19 @@ def advance(state, action, members, h, substeps, p, reward, terminated, event):
 
 
 def kernel(plant: Equations) -> Callable[..., None]:
-    """Return the kernel of a plant, `advance` in `TEMPLATE`; plants that differ only in parameters share it.
+    """Return the compiled function that advances all members of a plant by one control step without noise.
 
-    The kernel advances the chosen `members` by one sample without noise and writes their reward, `terminated` and
-    event. `state` `[M, S]` and `action` `[M, A]` are physical and C-contiguous. The kernel is not cached if the folder
-    cannot be written or a module of the plant's functions cannot be imported by name.
+    Its arguments are those of `advance` in `TEMPLATE`. The arrays `state` `[M, S]` and `action` `[M, A]` are in
+    physical units and C-contiguous. For the members marked in `members`, the function writes `state`, `reward`,
+    `terminated` and `event`. Plants that differ only in parameters share the function. The function is not cached if
+    the cache folder cannot be written, or if a module of the plant's functions cannot be imported by name.
     """
     functions = tuple(getattr(plant, name) for name in FUNCTIONS)
     return _kernel(functions, len(plant.state_names), len(plant.action_names), plant.name)
 
 
 def substeps(plant: Equations, dt: float) -> int:
-    """Return the number of equal Runge-Kutta steps in a sample of `dt` seconds; raise `UserError` for too many."""
+    """Return the number of Runge-Kutta steps in a control step of `dt` seconds, or raise `UserError` for too many."""
     count = max(1.0, dt / plant.max_substep - 1e-9)
     STEPS.check(count, f"a sample of {plant.name}, {dt:g} s in Runge-Kutta steps of {plant.max_substep:g} s,")
     return math.ceil(count)
@@ -159,16 +162,18 @@ def substeps(plant: Equations, dt: float) -> int:
 def simulate(
     plant: Equations, state: ArrayLike, u: ArrayLike, dt: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
-    """Advance given states of a plant by one sample without noise.
+    """Advance given states of a plant by one control step without noise.
 
     Args:
-        plant: the plant.
-        state: physical states `[..., S]`.
-        u: physical actions `[..., A]`, used unchanged; leading axes broadcast against those of `state`.
-        dt: length of the sample [s].
+        plant: The plant.
+        state: Physical states `[..., S]`.
+        u: Physical actions `[..., A]`, which are not clipped. Leading axes broadcast against those of `state`.
+        dt: Length of the control step [s].
 
     Returns:
-        The next states float64 `[..., S]`, and the unscaled reward float64 and `terminated` bool, both `[...]`.
+        state: Next states, float64 `[..., S]`.
+        reward: Unscaled rewards, float64 `[...]`.
+        terminated: Whether each next state is terminal, bool `[...]`.
     """
     states, actions = np.asarray(state, np.float64), np.asarray(u, np.float64)
     lead = np.broadcast_shapes(states.shape[:-1], actions.shape[:-1])
@@ -182,7 +187,11 @@ def simulate(
 def advance(
     plant: Equations, states: NDArray[np.float64], actions: NDArray[np.float64], dt: float, count: int
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Advance states `[N, S]` in place by `count` Runge-Kutta steps; return reward and `terminated`, `[N]` each."""
+    """Advance N physical states `[N, S]` in place by `count` Runge-Kutta steps, which last `dt` seconds together.
+
+    The actions are physical, `[N, A]`. The function returns unscaled rewards float64 `[N]`, and for each state whether
+    it is terminal, bool `[N]`.
+    """
     reward, terminated, event = np.empty(len(states)), np.empty(len(states), np.bool_), np.empty(len(states), np.int64)
     everyone = np.ones(len(states), np.bool_)
     kernel(plant)(states, actions, everyone, dt / count, count, plant.params(), reward, terminated, event)
@@ -210,7 +219,11 @@ def _kernel(functions: tuple[Callable[..., Any], ...], states: int, actions: int
 
 
 def _unroll(template: str, states: int, actions: int) -> str:
-    """Repeat `each i: ...` for each state, `each a: ...` for each action; write `all k_i` as `k_0, k_1, ...`."""
+    """Expand the marks in a template for given numbers of states and actions.
+
+    A line `each i: ...` is repeated for each state, and `each a: ...` for each action. `all k_i` becomes `k_0, k_1,
+    ...`.
+    """
     counts, lines = {"i": states, "a": actions}, []
     for line in template.splitlines(keepends=True):
         if each := re.match(r"( *)each (\w): (.*\n)", line):

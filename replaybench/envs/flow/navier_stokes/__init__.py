@@ -1,1 +1,1 @@
-"""A Navier–Stokes solver for the drafting task."""
+"""A Navier–Stokes solver for the drafting task, with its bodies and engine."""

@@ -1,8 +1,8 @@
-"""Bodies in a flow by Brinkman penalisation: fixed ones, and an ellipse that moves freely.
+"""Bodies in a flow by Brinkman penalisation: fixed obstacles, and an ellipse that moves freely.
 
-A body is a field of volume fractions χ on the cell faces. Each step forces the fluid inside to follow the body,
-implicitly in time (Angot, Bruneau & Fabrie 1999). The change of momentum is the force on the body. A free body has the
-fluid's density and moves as the fluid inside would if it were rigid (Coquerelle & Cottet 2008).
+A body is represented by its volume fractions χ on the cell faces. Each step forces the fluid inside to follow the body,
+implicitly in time (Angot, Bruneau & Fabrie, 1999). The change of momentum is the force on the body. A free body has the
+fluid's density and moves as the fluid inside would if the fluid were rigid (Coquerelle & Cottet, 2008).
 """
 
 import math
@@ -16,16 +16,18 @@ from replaybench.envs.flow.plant import SEMI_MAJOR, SEMI_MINOR
 from replaybench.runtime.kernel import kernel
 
 STIFFNESS: Final = 1e4
-"""Penalisation rate λ [U/D]: a step reduces the fluid's velocity relative to the body by a factor 1 / (1 + λ dt)."""
+"""Penalisation rate λ [U/D]. A step dt reduces the fluid's velocity relative to the body by the factor 1 / (1 + λ
+dt)."""
 
 
 class Obstacle:
-    """A fixed body.
+    """A fixed body in the flow.
 
     Args:
-        grid: the grid.
-        distance: function of x `[n, 1]` and y `[m]`: signed distance [D] `[n, m]` from the surface, negative inside.
-        center: reference point of torques. [D]
+        grid: The grid.
+        distance: Function of x `[n, 1]` and y `[m]` that returns the signed distances `[n, m]` from the surface.
+            Distances inside the body are negative.
+        center: Reference point of torques, in cylinder diameters.
     """
 
     def __init__(
@@ -44,7 +46,7 @@ class Obstacle:
         self._h = h
 
     def stop(self, u: Array, v: Array, dt: float) -> Array:
-        """Stop the fluid inside; return the mean force and torque `[3]` on the body over the step."""
+        """Stop the fluid inside the body, and return the mean force along x and y and the torque on the body, `[3]`."""
         impulse = np.zeros(3)
         stop_inside(u, v, self.u_fraction, self.v_fraction, *self.first, *self._offset, self._h, share(dt), impulse)
         force: Array = impulse * (self._h**2 / dt)
@@ -60,39 +62,41 @@ class FreeEllipse:
         self._fractions = np.zeros((2, width, width))
 
     def move(self, u: Array, v: Array, body: Array, force: Array, dt: float) -> None:
-        """Make body and fluid inside move as one rigid body, and advance its pose, all in place.
+        """Move the ellipse and the fluid inside as one rigid body for a time step, in place.
+
+        Units are the cylinder's diameter D, the stream's speed U and the density ρ.
 
         Args:
-            u, v: velocities.
-            body: x, y [D], θ [rad], velocities [U], angular velocity [U/D].
-            force: external force [ρU²D] and torque [ρU²D²] per unit of depth.
-            dt: the time step. [D/U]
+            u, v: Velocities along x and y [U].
+            body: Position x, y [D], angle θ [rad], velocities [U] and angular velocity [U/D] of the ellipse, `[6]`.
+            force: External force along x and y [ρU²D] and torque [ρU²D²] per unit of depth, `[3]`.
+            dt: The time step [D/U].
         """
         move_inside(u, v, body, force, self._fractions, *self._corner, self._h, dt, share(dt))
 
 
 def share(dt: float) -> float:
-    """Return the share of the fluid's velocity relative to the body that a step removes."""
+    """Return the share of the fluid's velocity relative to a body that a time step `dt` removes."""
     return STIFFNESS * dt / (1.0 + STIFFNESS * dt)
 
 
 def fraction(distance: Array, h: float) -> Array:
-    """Return the share of a cell of side h that lies inside a straight edge at a signed distance."""
+    """Return the share of a cell of side `h` inside a body with a straight edge at a signed distance."""
     return np.clip(0.5 - distance / h, 0.0, 1.0)
 
 
 def circle(x: Array, y: Array) -> Array:
-    """Return the signed distance from a cylinder of diameter 1 at the origin."""
+    """Return the signed distance of points (x, y) from a cylinder of diameter 1 at the origin."""
     return np.hypot(x, y) - 0.5
 
 
 def half_circle(x: Array, y: Array) -> Array:
-    """Return the signed distance from the D-section: the half of the cylinder with x < 0."""
+    """Return the signed distance of points (x, y) from the D-section, the half of a cylinder with x < 0."""
     return np.maximum(np.hypot(x, y) - 0.5, x)
 
 
 def ellipse_at(pose: Sequence[float] | Array) -> Callable[[Array, Array], Array]:
-    """Return the function that computes the signed distance of points from an ellipse at a pose (x, y, θ)."""
+    """Return a function that computes the signed distance of points from an ellipse at a pose (x, y, θ)."""
 
     def distance(x: Array, y: Array) -> Array:
         out = np.empty(np.broadcast_shapes(x.shape, y.shape))
@@ -104,7 +108,7 @@ def ellipse_at(pose: Sequence[float] | Array) -> Callable[[Array, Array], Array]
 
 @kernel
 def ellipse_distances(x: Array, y: Array, center_x: float, center_y: float, angle: float, out: Array) -> None:
-    """Write the `ellipse_distance` of all points of x `[n]` and y `[m]` to `out` `[n, m]`."""
+    """Write the signed distances of all points of x `[n]` and y `[m]` from an ellipse to `out` `[n, m]`."""
     for i in range(out.shape[0]):
         for j in range(out.shape[1]):
             out[i, j] = ellipse_distance(x[i], y[j], center_x, center_y, angle)
@@ -112,9 +116,10 @@ def ellipse_distances(x: Array, y: Array, center_x: float, center_y: float, angl
 
 @kernel
 def ellipse_distance(x: float, y: float, center_x: float, center_y: float, angle: float) -> float:
-    """Return the signed distance of a point from an ellipse, accurate to first order near its surface.
+    """Return the signed distance of a point (x, y) from an ellipse, accurate to first order near the surface.
 
-    With q = |(ξ/a, η/b)| the surface is q = 1, and (q − 1)/|∇q| is the linearised distance from it.
+    With `q = |(ξ/a, η/b)|` in the axes of the ellipse and its semi-axes a and b, the surface is q = 1. The linearised
+    distance from the surface is `(q − 1)/|∇q|`.
     """
     cosine, sine = math.cos(angle), math.sin(angle)
     along = ((x - center_x) * cosine + (y - center_y) * sine) / SEMI_MAJOR
@@ -131,9 +136,11 @@ def stop_inside(
     u: Array, v: Array, u_fraction: Array, v_fraction: Array, first_i: int, first_j: int, x: float, y: float, h: float,
     follows: float, impulse: Array,
 ) -> None:  # fmt: skip
-    """Stop the fluid of a window that is inside a body; add the momentum that it loses to `impulse` `[3]`.
+    """Stop the fluid inside a fixed body, and add the momentum that the fluid loses to `impulse` `[3]`.
 
-    (x, y) is the position of the window's first corner relative to the centre of torques.
+    The volume fractions of the body are given in a window around the body. (x, y) is the position of the window's first
+    corner relative to the reference point of torques. `follows` is the share of the velocity that is removed inside the
+    body.
     """
     for i in range(u_fraction.shape[0]):
         for j in range(u_fraction.shape[1]):
@@ -152,9 +159,10 @@ def move_inside(
     u: Array, v: Array, body: Array, force: Array, fractions: Array, left: float, bottom: float, h: float, dt: float,
     follows: float,
 ) -> None:  # fmt: skip
-    """Make the fluid inside the ellipse rigid, with its momentum and what the force adds.
+    """Make the motion of the fluid inside the ellipse rigid, and add the momentum of an external force.
 
-    The three balances `Σχ·(rigid motion) = Σχ·(fluid) + force · dt` are one symmetric system for (u, v, Ω).
+    The three balances `Σχ·(rigid motion) = Σχ·(fluid) + force · dt` with the volume fractions χ are a symmetric system
+    for the velocities u, v and the angular velocity Ω. The arguments are those of `FreeEllipse.move`.
     """
     x, y, angle = body[0], body[1], body[2]
     reach_x = math.hypot(SEMI_MAJOR * math.cos(angle), SEMI_MINOR * math.sin(angle)) + h

@@ -1,6 +1,7 @@
-"""The drafting task in simulated flow: one two-dimensional Navier-Stokes solution per member.
+"""The engine of the drafting task in simulated flow, with one two-dimensional Navier–Stokes solution per member.
 
-It takes ten thousand times as long as the tabulated wake, and 1.3 MB of memory per member at 16 cells per D.
+This engine takes ten thousand times as long as that of the tabulated wake. It needs 1.3 MB of memory per member at 16
+cells per cylinder diameter. Units are the cylinder's diameter D and the stream's speed U.
 """
 
 import contextlib
@@ -26,25 +27,25 @@ from replaybench.runtime.streams import Stream
 
 REYNOLDS: Final = 400.0
 PHASES: Final = 32
-"""Number of snapshots of a period, 0.14 D/U apart."""
+"""Number of snapshots of the wake in a period, 0.14 D/U apart."""
 SOLVER: Final = "eae897ff5330e14f9c89d51fdf8374fe8f721032bddbe1721f8161e291861a68"
-"""Identifies the solver in cell ids and cached wakes; replace it when a change alters numbers of the flow."""
+"""Identifier of the solver in cell ids and in cached wakes. Replace it when a change alters numbers of the flow."""
 SETTLING: Final = 60.0
-"""Time after a start with `stirred` at which shedding is regular. [D/U]"""
+"""Time after which shedding is regular, if the flow starts from `stirred` [D/U]."""
 
 
 @dataclass(frozen=True)
 class Wake:
-    """A period of shedding."""
+    """The wake of the cylinder over one period of vortex shedding."""
 
-    snapshots: NDArray[np.float32]  # u, v, pressure `[PHASES, 3, nx + 5, ny + 5]`; first: lift rises through 0
-    period: float  # [D/U]
+    snapshots: NDArray[np.float32]  # u, v, pressure, `[PHASES, 3, nx + 5, ny + 5]`; lift rises through 0 in the first
+    period: float  # period of shedding [D/U]
     drag: float  # mean force on the cylinder along the stream [ρU²D]
 
 
 @functools.cache
 def developed_wake(grid: Grid) -> Wake:
-    """Return the wake on a grid, from the cache or computed."""
+    """Return the wake of the cylinder on a grid, computed once and then read from the cache folder."""
     key = hashlib.sha256(f"{grid} {REYNOLDS} {PHASES} {SETTLING} {SOLVER}".encode()).hexdigest()
     path = cache_dir() / "flow" / f"{key[:32]}.h5"
     with contextlib.suppress(UserError), open_record(path, "wake") as record:  # missing or damaged
@@ -60,7 +61,7 @@ def developed_wake(grid: Grid) -> Wake:
 
 
 def stirred(solver: Solver) -> Array:
-    """Return the undisturbed stream with a weak cross-stream jet behind the origin, which starts the shedding."""
+    """Return an undisturbed stream with a weak cross-stream jet behind the origin, which starts vortex shedding."""
     grid, fields = solver.grid, solver.undisturbed()
     (left, bottom), h = grid.corner, grid.h
     x, y = left + h * (np.arange(grid.shape[0])[:, None] + 0.5), bottom + h * np.arange(grid.shape[1])
@@ -70,7 +71,7 @@ def stirred(solver: Solver) -> Array:
 
 
 def rises(signal: Array) -> NDArray[np.float64]:
-    """Return the indices at which a signal `[n]` rises through its mean, with fractions by linear interpolation."""
+    """Return the fractional indices at which a signal `[n]` rises through its mean, by linear interpolation."""
     around = signal - signal.mean()
     before = np.flatnonzero((around[:-1] < 0.0) & (around[1:] >= 0.0))
     crossings: NDArray[np.float64] = before - around[before] / (around[before + 1] - around[before])
@@ -101,20 +102,24 @@ def _develop(grid: Grid) -> Wake:
 
 
 HELD: Final = 0.25
-"""Time before the start of an episode at which the ellipse is put into the wake. [D/U]"""
+"""Time before the start of an episode at which the ellipse is put into the wake [D/U]."""
 MARGIN: Final = 1.0
-"""Smallest distance of an ellipse from the ends of the grid, even after it has left the box. [D]"""
+"""Smallest distance of an ellipse from the ends of the grid, even after the ellipse has left the box [D]."""
 
 
 class NavierStokes(DraftingEngine):
-    """M free ellipses, each in the flow past its own cylinder.
+    """The engine that simulates M free ellipses, each in the flow past its own cylinder.
 
-    The channel is 12 D long and 10 D wide; the flat face of the cylinder is 4 D behind the inflow. The near walls raise
-    St to 0.222 and Cd to 2.55, from 0.205 and 2.25 in a channel of 20 × 20 D (`benchmarks/results/flow/validation.md`).
+    Lengths are in cylinder diameters D, and speeds in units of the stream's speed U. The channel is 12 D long and 10 D
+    wide. The flat face of the cylinder is 4 D behind the inflow. The near walls raise the Strouhal number to 0.222 and
+    the drag coefficient to 2.55. In a channel of 20 × 20 D they are 0.205 and 2.25
+    (`benchmarks/results/flow/validation.md`).
 
     Attributes:
-        fields: float64 `[M, 5, nx + 5, ny + 5]`: u, v, pressure, and the rates of u and v in the step before.
-        body: float64 `[M, 6]`: x, y [D], θ [rad], velocity [U], Ω [U/D].
+        fields: Velocities u and v, pressure, and the rates of u and v in the last step, float64 `[M, 5, nx + 5, ny +
+            5]` for nx × ny cells.
+        body: Position x, y [D], angle θ [rad], velocities [U] and angular velocity [U/D] of each ellipse, float64 `[M,
+            6]`.
     """
 
     def __init__(self, plant: Drafting, num_envs: int, frequency: float) -> None:
@@ -154,7 +159,7 @@ class NavierStokes(DraftingEngine):
             self._observe(member)
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Restore a result of `get_state`; raise `UserError` if an ellipse is off the grid."""
+        """Restore a state from `get_state`, or raise `UserError` if an ellipse is off the grid."""
         grid, body = self.grid, np.asarray(state["body"])
         x, y = body[:, 0] + grid.upstream, body[:, 1]
         inside = (x > MARGIN) & (x < grid.width - MARGIN) & (np.abs(y) < grid.height / 2 - MARGIN)
@@ -163,13 +168,14 @@ class NavierStokes(DraftingEngine):
         super().set_state(state)
 
     def frame(self, member: int) -> NDArray[np.uint8]:
-        """Return a picture uint8 `[320, 640, 3]` of a member's vorticity, with the bodies and the last action."""
+        """Return an image uint8 `[320, 640, 3]` of a member's vorticity, with the bodies and the last action."""
         return self.picture().frame(*self.vorticity(member), self.body[member, :3], self.applied[member])
 
     def vorticity(self, member: int) -> tuple[Array, tuple[float, float, float, float]]:
-        """Return a member's vorticity `[ny − 1, nx − 1]` [U/D] at the corners of cells, lowest y first, and its extent.
+        """Return a member's vorticity `[ny − 1, nx − 1]` [U/D] at the corners of nx × ny cells, and its extent.
 
-        The extent is lowest and highest x, then y [D], half a cell beyond the outermost corners.
+        The rows begin with the lowest y. The extent is lowest x, highest x, lowest y and highest y [D], half a cell
+        beyond the outermost corners.
         """
         u, v = self.fields[member, :2]
         curl = (v[3:-3, 3:-3] - v[2:-4, 3:-3] - u[3:-3, 3:-3] + u[3:-3, 2:-4]) / self.grid.h
@@ -180,7 +186,7 @@ class NavierStokes(DraftingEngine):
         return {"fields": self.fields, "body": self.body, "pace": self._pace, "applied": self.applied}
 
     def _hold(self, member: int) -> None:
-        """Hold a new ellipse at rest while the flow adapts to it."""
+        """Hold the ellipse at rest while the flow adapts to it."""
         ellipse = Obstacle(self.grid, ellipse_at(self.body[member, :3]))
 
         def bodies(u: Array, v: Array, dt: float) -> None:
@@ -191,7 +197,7 @@ class NavierStokes(DraftingEngine):
             pass
 
     def _advance(self, member: int, force: Array, sample: float) -> bool:
-        """Advance a member by a sample, or until it leaves the box; return whether it did."""
+        """Advance a member by a control step, or until its ellipse leaves the box, and return whether it left."""
         body = self.body[member]
 
         def bodies(u: Array, v: Array, dt: float) -> None:
@@ -230,7 +236,7 @@ def _observe(fields: Array, body: Array, left: float, bottom: float, h: float, o
 
 @kernel
 def _between(field: Array, i: float, j: float) -> float:
-    """Interpolate a field bilinearly between its elements; NaN off the grid."""
+    """Interpolate a field bilinearly at fractional indices, with NaN off the grid."""
     if not (i >= 0.0 and j >= 0.0 and i < field.shape[0] - 1 and j < field.shape[1] - 1):
         return math.nan
     m, n = math.floor(i), math.floor(j)

@@ -1,8 +1,8 @@
-"""Incompressible two-dimensional flow past bodies in a channel, on a staggered grid.
+"""A solver for incompressible two-dimensional flow past bodies in a channel, on a staggered grid.
 
 Velocities are on the faces of square cells, pressure in their middles. Advection uses the upstream quadratic
-interpolation of Leonard (1979), viscosity is explicit. The second-order Adams-Bashforth method advances both, with an
-incremental pressure projection (Van Kan 1986). Lengths are in D, velocities in U, times in D/U.
+interpolation of Leonard (1979). Viscosity is explicit. The second-order Adams-Bashforth method advances both, with an
+incremental pressure projection (Van Kan, 1986). Units are the cylinder's diameter D, the stream's speed U, and D/U.
 """
 
 import math
@@ -18,19 +18,20 @@ from replaybench.runtime import elementwise
 from replaybench.runtime.kernel import kernel
 
 PAD: Final = 2
-"""Layers of cells beyond each side, which the interpolation needs."""
+"""Layers of cells beyond each side of the channel, which the interpolation needs."""
 U, V, P, U_RATE, V_RATE = range(5)
-"""Indices in `fields`: velocities, pressure / density, and the velocities' rates of change in the step before."""
+"""Indices in `fields`: velocities, pressure divided by density, and the rates of the velocities in the last step."""
 
 Array = NDArray[np.float64]
 
 
 @kernel
 def transport(a: Array, b: Array, c: Array, d: Array, speed: Array, other: Array, friction: float, out: Array) -> None:
-    """Write the flux by advection and viscosity through the faces between b and c; a, b, c, d are neighbours in a row.
+    """Write the flux by advection and viscosity through each face of a row of faces.
 
-    The speed at a face is the mean of `speed` and `other`. Advection transports `(6b + 3c − a) / 8` if it is positive,
-    else the mirror image; the code has no branch. All arrays are `[n]`.
+    The arrays a, b, c and d are the transported quantity at four neighbours in a line. The face lies between b and c.
+    Its speed is the mean of `speed` and `other`. If the speed is positive, advection transports `(6b + 3c − a) / 8`,
+    otherwise the mirror image. The code has no branch. All arrays have the shape `[n]`.
     """
     for j in range(out.shape[0]):
         w = 0.5 * (speed[j] + other[j])
@@ -43,7 +44,11 @@ def transport(a: Array, b: Array, c: Array, d: Array, speed: Array, other: Array
 def forward(
     now: Array, rate: Array, before: Array, low: Array, high: Array, dt: float, ratio: float, scale: float, out: Array
 ) -> None:
-    """Write a row of velocities after a step without the new pressure to `out`, and its rate to `before`."""
+    """Write a row of velocities after a time step, without the effect of the new pressure, to `out`.
+
+    `low` and `high` are the pressures on both sides before the step. `before` contains the rates of the last step, and
+    is replaced by `rate`.
+    """
     for j in range(out.shape[0]):
         out[j] = now[j] + dt * (rate[j] + ratio * (rate[j] - before[j]) - scale * (high[j] - low[j]))
     for j in range(out.shape[0]):
@@ -52,7 +57,7 @@ def forward(
 
 @kernel
 def balance(left: Array, right: Array, below: Array, above: Array, scale: float, out: Array) -> None:
-    """Write the net flux into each of a row of cells, times `scale`."""
+    """Write the net flux into each cell of a row to `out`, multiplied by `scale`."""
     for j in range(out.shape[0]):
         out[j] = scale * (left[j] - right[j] + below[j] - above[j])
 
@@ -61,7 +66,7 @@ def balance(left: Array, right: Array, below: Array, above: Array, scale: float,
 def momentum_along(fields: Array, new: Array, rows: Array, dt: float, ratio: float, viscosity: float, h: float) -> None:
     """Write the provisional velocity along the stream, from advection, viscosity and the old pressure's gradient.
 
-    `ratio`, the weight of the old rates, is half of this step divided by the one before. `rows` are scratch arrays.
+    `ratio`, the weight of the old rates, is half of this time step divided by the last one. `rows` are scratch arrays.
     """
     nx, ny = fields.shape[1] - 5, fields.shape[2] - 5
     u, v, p, rates = fields[0], fields[1], fields[2], fields[3]
@@ -84,7 +89,7 @@ def momentum_along(fields: Array, new: Array, rows: Array, dt: float, ratio: flo
 def momentum_across(
     fields: Array, new: Array, rows: Array, dt: float, ratio: float, viscosity: float, h: float
 ) -> None:
-    """Write the provisional velocity across the stream, as `momentum_along` does."""
+    """Write the provisional velocity across the stream, as `momentum_along` does for the velocity along it."""
     nx, ny = fields.shape[1] - 5, fields.shape[2] - 5
     u, v, p, rates = fields[0], fields[1], fields[2], fields[4]
     friction, scale = viscosity / h, 1.0 / h
@@ -106,7 +111,8 @@ def momentum_across(
 def outflow(fields: Array, u_new: Array, v_new: Array, dt: float, h: float) -> None:
     """Write the velocities on the boundaries: the stream at the inflow, and convected velocities at the outflow.
 
-    Convection has the speed of the stream. The velocities are then shifted so that outflow equals inflow.
+    Convection has the speed of the stream. The velocities at the outflow are then shifted so that outflow equals
+    inflow.
     """
     nx, ny = fields.shape[1] - 5, fields.shape[2] - 5
     u, v = fields[0], fields[1]
@@ -127,7 +133,7 @@ def outflow(fields: Array, u_new: Array, v_new: Array, dt: float, h: float) -> N
 
 @kernel
 def divergence(u: Array, v: Array, out: Array, scale: float) -> None:
-    """Write the net outflow of each cell, times `scale`, to `out` `[nx, ny]`."""
+    """Write the net outflow of each cell, multiplied by `scale`, to `out` `[nx, ny]`."""
     nx, ny = out.shape
     for i in range(nx):
         for j in range(ny):
@@ -136,7 +142,11 @@ def divergence(u: Array, v: Array, out: Array, scale: float) -> None:
 
 @kernel
 def correct(fields: Array, u_new: Array, v_new: Array, increment: Array, scale: float) -> float:
-    """Subtract the gradient of the pressure's increment `[nx, ny]` times `scale`; return the largest velocity."""
+    """Subtract the gradient of a pressure increment from the velocities, and return the largest velocity component.
+
+    The velocities are written to `fields`. The increment `[nx, ny]` is added to the pressure. `scale` is the time step
+    divided by the side of a cell.
+    """
     nx, ny = increment.shape
     u, v, p = fields[0], fields[1], fields[2]
     fastest = 0.0
@@ -161,7 +171,7 @@ def correct(fields: Array, u_new: Array, v_new: Array, increment: Array, scale: 
 
 @kernel
 def fill_pads(u: Array, v: Array) -> None:
-    """Write velocities beyond the boundaries: the stream at the inflow, slip at the sides, a copy at the outflow."""
+    """Write the velocities beyond the boundaries: stream at the inflow, slip at the sides, copies at the outflow."""
     nx, ny = u.shape[0] - 5, u.shape[1] - 5
     for j in range(ny + 5):
         for k in range(2):
@@ -180,37 +190,37 @@ def fill_pads(u: Array, v: Array) -> None:
 
 @dataclass(frozen=True)
 class Grid:
-    """A channel of nx × ny square cells; the origin is on its centre line."""
+    """A channel of nx × ny square cells with the origin on its centre line, in units of the cylinder's diameter D."""
 
-    cells: int  # per D
+    cells: int  # number of cells per D
     width: float = 12.0  # [D]
     height: float = 10.0  # [D]
     upstream: float = 4.0  # distance of the origin from the inflow [D]
 
     @property
     def h(self) -> float:
-        """Side of a cell. [D]"""
+        """Side of a cell in cylinder diameters."""
         return 1.0 / self.cells
 
     @property
     def size(self) -> tuple[int, int]:
-        """Cells along and across the stream."""
+        """Numbers nx and ny of cells along and across the stream."""
         return round(self.width * self.cells), round(self.height * self.cells)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Shape of a field with pads; it has one more face than cells."""
+        """Shape of a field with pads, which has one more face than cells in each direction."""
         nx, ny = self.size
         return nx + 2 * PAD + 1, ny + 2 * PAD + 1
 
     @property
     def corner(self) -> tuple[float, float]:
-        """Position of the corner of the element [0, 0] of all fields. [D]"""
+        """Position of the corner of the element [0, 0] of all fields, in cylinder diameters."""
         return -self.upstream - PAD * self.h, -self.height / 2 - PAD * self.h
 
 
 class Solver:
-    """The time step on a grid with its scratch arrays, which several flows may share; `reynolds` is D·U/ν."""
+    """The time step of a flow on a grid, with scratch arrays that several flows at one Reynolds number may share."""
 
     def __init__(self, grid: Grid, reynolds: float) -> None:
         self.grid, self.viscosity = grid, 1.0 / reynolds
@@ -223,26 +233,26 @@ class Solver:
         self._divergence = np.zeros((nx, ny))
 
     def undisturbed(self) -> Array:
-        """Return the fields `[5, nx + 5, ny + 5]` of the undisturbed stream."""
+        """Return the fields `[5, nx + 5, ny + 5]` of the undisturbed stream on nx × ny cells."""
         fields = np.zeros((5, *self.grid.shape))
         fields[U] = 1.0
         return fields
 
     def steps(self, seconds: float, fastest: float) -> int:
-        """Return the number of equal steps in `seconds`, for a flow no faster than `fastest` [U]."""
+        """Return the number of equal time steps in `seconds`, for a flow no faster than `fastest`."""
         # Up to 2.2 U the Courant number stays below 0.52, well within the stability limit. The number of steps is
-        # limited to the 32-fold, because more would be wasted on a diverging flow or NaN.
+        # at most 32 times as large, because more steps would be wasted on a diverging flow or NaN.
         longest = self.longest_step * min(1.0, max(1.0 / 32.0, 2.2 / max(fastest, 1e-9)))
         return max(1, math.ceil(seconds / longest - 1e-9))
 
     def step(self, fields: Array, dt: float, before: float, bodies: Callable[[Array, Array, float], Any]) -> float:
-        """Advance the fields float64 `[5, nx + 5, ny + 5]` in place; return the largest velocity component [U].
+        """Advance a flow in place by one time step, and return the largest velocity component.
 
         Args:
-            fields: the fields.
-            dt: the time step.
-            before: the time step before; 0 in the first step, which is then an Euler step.
-            bodies: function of the provisional u and v with pads, and `dt`; it changes u and v inside the bodies.
+            fields: Velocities, pressure and rates, float64 `[5, nx + 5, ny + 5]` for nx × ny cells.
+            dt: The time step.
+            before: The last time step. The value 0 makes this an Euler step.
+            bodies: Function of the provisional velocities u and v and of `dt`. It changes u and v inside the bodies.
         """
         h, (u, v) = self.grid.h, self._new
         ratio = 0.5 * dt / before if before > 0.0 else 0.0
@@ -253,16 +263,17 @@ class Solver:
         return self.project(fields, u, v, dt)
 
     def project(self, fields: Array, u: Array, v: Array, dt: float) -> float:
-        """Write the divergence-free part of (u, v) to `fields`, and add the necessary increment to its pressure."""
+        """Write the divergence-free part of (u, v) and the pressure to `fields`, and return the largest velocity."""
         h = self.grid.h
         divergence(u, v, self._divergence, h / dt)
         increment = self.poisson(self._divergence)
         return float(correct(fields, u, v, increment, dt / h))
 
     def poisson(self, source: Array) -> Array:
-        """Return φ of `Σ(neighbours − φ) = source` with no flux through the walls, all `[nx, ny]`; destroys `source`.
+        """Return the solution φ `[nx, ny]` of `Σ(neighbours − φ) = source` with no flux through the walls.
 
-        A cosine transform across the stream reduces it to ny tridiagonal systems along the stream.
+        A cosine transform across the stream reduces the equation to ny tridiagonal systems along the stream. `source`
+        is overwritten.
         """
         waves = dct(source, type=2, axis=1, overwrite_x=True, workers=1)
         tridiagonal(waves, self._pivots)
@@ -271,7 +282,7 @@ class Solver:
 
 
 def pivots(nx: int, ny: int) -> Array:
-    """Return the reciprocal pivots `[nx, ny]` of Gauss elimination in `tridiagonal`, for all wave numbers."""
+    """Return the reciprocal pivots `[nx, ny]` of the Gauss elimination in `tridiagonal`, for all wave numbers."""
     diagonal = -2.0 - 4.0 * elementwise.sin(np.pi * np.arange(ny) / (2 * ny)) ** 2
     reciprocal = np.zeros((nx, ny))
     reciprocal[0] = 1.0 / (diagonal + 1.0)
@@ -284,7 +295,10 @@ def pivots(nx: int, ny: int) -> Array:
 
 @kernel
 def tridiagonal(x: Array, reciprocal: Array) -> None:
-    """Solve `x[i−1] + diagonal · x[i] + x[i+1] = right-hand side` in place, for each column of x `[nx, ny]`."""
+    """Solve `x[i−1] + diagonal · x[i] + x[i+1] = right-hand side` in place for each column of x `[nx, ny]`.
+
+    `reciprocal` contains the reciprocal pivots from `pivots`.
+    """
     nx, ny = x.shape
     for j in range(ny):
         x[0, j] *= reciprocal[0, j]
