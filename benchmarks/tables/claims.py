@@ -23,10 +23,10 @@ BEFORE: Final = "claims_before.json"
 RESTATED: Final = {
     "debruin2018.pendulum-low-rate-diversity": "restated: the paper says diversity, of states or of actions",
     "debruin2018.pendulum-fis-does-not-help-tde": "restated: the paper says that it does not help",
-    "debruin2018.per-alpha-hastens": "replaced: it was the contrast of `pendulum-per-hastens-full`, counted twice",
-    "novati2019.pendulum-vracer-distance-is-held": "replaced: the paper says this of ACER, not of the mask alone",
-    "novati2019.magman-vracer-distance-is-held": "replaced: the paper says this of ACER, not of the mask alone",
-    "wang2019.cheetah-per-does-not-help": "replaced: the paper finds a gain near the end of training (section 4.3)",
+    "debruin2018.per-alpha-hastens": "replaced, because it had the same contrast as `pendulum-per-hastens-full`",
+    "novati2019.pendulum-vracer-distance-is-held": "replaced, because the paper says it of ACER, not of the mask alone",
+    "novati2019.magman-vracer-distance-is-held": "replaced, because the paper says it of ACER, not of the mask alone",
+    "wang2019.cheetah-per-does-not-help": "replaced, because the paper finds a gain late in training (section 4.3)",
 }
 """Claims that did not say what their paper says."""
 
@@ -89,8 +89,8 @@ def _runs() -> str:
             str(len(list(cells(study)))),
             runs(study),
         ])  # fmt: skip
-    caption = f"Of {len(evidence())} stored runs, those with cells that claims compare."
-    return captioned(caption, table(("run", "figure", "cells", "runs of each"), rows))
+    caption = f"Of {len(evidence())} stored runs, the table shows those that contain cells of claims."
+    return captioned(caption, table(("run", "figure", "cells", "seeds and episodes per cell"), rows))
 
 
 def _claims(found: Judged) -> str:
@@ -145,9 +145,10 @@ def why_not(claim: Claim, runs: Iterable[Evidence]) -> str:
         if (run := own.get(preset.replace("/", "-"))) is None:
             continue
         if tuple(getattr(cell, axis) for axis in AXES) not in run.places:
-            return f"{cell.plant}, {cell.learner}, {cell.strategy} is not in {run.path.name}"
+            return f"{run.path.name} does not contain {cell.plant}, {cell.learner}, {cell.strategy}"
         if difference := next(run.differences(cell), ""):
-            return f"{run.path.name}: {'' if difference.startswith('version') else 'another '}{difference}"
+            has = "was computed with" if difference.startswith("version") else "has another value of"
+            return f"{run.path.name} {has} {difference}"
     return ""
 
 
@@ -155,14 +156,14 @@ def _reason(name: str, verdict: Verdict | None, effect: float, seeds: int) -> st
     if verdict is None or name in RESTATED:
         return RESTATED[name]
     if verdict.word == "not run":
-        return f"to be run again: {why_not(verdict.claim, evidence()) or 'no stored run has its cells'}"
-    told = f"{seeds} seeds, now {verdict.effect.n}; " if verdict.effect.n != seeds else ""
+        return f"must be run again: {why_not(verdict.claim, evidence()) or 'no stored run has its cells'}"
+    told = f"{seeds} seeds before, {verdict.effect.n} now; " if verdict.effect.n != seeds else ""
     if verdict.word == "smaller than relevant":
-        return f"{told}significantly as the paper says, and less than {verdict.claim.relevance:g}"
+        return f"{told}the effect has the paper's sign and is significant, but smaller than {verdict.claim.relevance:g}"
     if verdict.claim.measure == "rise":
         paper = name.partition(".")[0]
         then = sum(each.startswith(f"{paper}.") for each in facts(BEFORE))
-        return f"{told}one of {len(judged_papers()[paper][1])} claims of the paper, before of {then}"
+        return f"{told}p is corrected for {len(judged_papers()[paper][1])} claims of the paper, before for {then}"
     return f"{told}mean {number(_mean(verdict), 3)}, interquartile mean {number(verdict.effect.estimate, 3)}"
 
 
@@ -188,8 +189,9 @@ def _missing() -> str:
             number(sum(hours), 1),
         ])  # fmt: skip
     caption = (
-        "Core hours of the cells that these claims compare, at scale standard (on plants that it leaves out, at scale "
-        "paper), by the time that stored runs of the same learner took a step."
+        "*Core hours* is the estimated time for the cells that these claims compare. It assumes scale standard, or "
+        "scale paper for plants that scale standard leaves out. The time of a step is that of stored runs of the same "
+        "learner."
     )
     return captioned(caption, table(("preset", "claims", "why", "core hours"), rows))
 

@@ -123,13 +123,16 @@ def _refer() -> dict[str, str]:
             number(found["dead"], 0),
         ])  # fmt: skip
     caption = (
-        f"{runs(studies[0])}, N = 20,000, DDPG, others. D_KL(μ‖π) over the "
-        "stored experiences by a fresh forward pass, "
-        f"every {every} episodes: mean over seeds and the evaluations of each hundred episodes, and over all "
-        f"evaluations. Far: mean share of far-policy steps, and in how many of all evaluations it is above D = {FAR}. "
-        "DDPG explores with σ = 0.2, DDPG:correlated by correlated noise, whose density is not known."
+        f"Runs: {runs(studies[0])} with buffers of 20,000 experiences. *D_KL* is the divergence D_KL(μ‖π) over the "
+        f"stored experiences, computed every {every} episodes by a new forward pass. The first of its columns has the "
+        "means over seeds in each hundred episodes, the second the mean over all evaluations. *Far-policy* is the mean "
+        f"share of far-policy steps, then the share of evaluations in which it is above the target D = {FAR}. "
+        "*μ_final* is the mean over seeds with its 95 % interval. *Collapsed* is the number of seeds that end below "
+        "μ_r = 0.2. DDPG explores with white noise of σ = 0.2. DDPG:correlated explores with correlated noise, whose "
+        "density is not known, and has weight decay."
     )
-    headings = ("plant, learner", "replay", "D_KL by hundred episodes", "all", "far", "μ_final [95 %]", "collapsed")
+    kl = "D_KL by hundred episodes", "D_KL, all"
+    headings = ("plant, learner", "replay", *kl, "far-policy", "μ_final [95 %]", "collapsed")
 
     def factors(plant: str) -> np.ndarray:
         plain, with_rule = (np.array(values[plant, "DDPG", rule]) for rule in ("plain", "ReF-ER"))
@@ -140,7 +143,9 @@ def _refer() -> dict[str, str]:
         found = cell(studies[0], plant="PendulumDCSC", strategy=strategy)
         late = found.data["metric_kl"].values[:, -(found.last // every) :].mean(axis=1)
         alive = found.data["mu_final"].values >= DEAD_LEVEL
-        return f"{significant(float(np.median(late[alive])))} with {RULES[strategy]} ({alive.sum()} of {alive.size})"
+        return (
+            f"{significant(float(np.median(late[alive])))} with {RULES[strategy]} ({alive.sum()} of {alive.size} runs)"
+        )
 
     pendulum, magman = factors("PendulumDCSC"), factors("Magman")
     return {

@@ -39,9 +39,11 @@ def _row(found: Cell) -> list[str]:
 
 def _compared(study: str) -> str:
     caption = (
-        f"{runs(study)} at 50 Hz without noise. Reward per step: mean (median) over seeds of the last "
-        "100 training episodes, exploration included; greedy: mean over seeds of the greedy episodes after training "
-        f"episodes {looks(study)}; μ_final: mean over seeds with its 95 % interval."
+        f"Runs: {runs(study)} at 50 Hz without noise. *Critic L2* is the weight decay of the critic. *Reward per "
+        "step* is the mean over seeds, with the median in brackets. It covers the last 100 training episodes, "
+        "exploration included. *Greedy* is the mean reward per step over seeds of the greedy episodes after training "
+        f"episodes {looks(study)}. *μ_final* is the mean over seeds with its 95 % interval. *Collapsed* is the number "
+        "of seeds that end below μ_r = 0.2."
     )
     headings = ("plant", "critic L2", "strategy", "reward per step", "greedy", "μ_final [95 %]", "collapsed")
     return captioned(caption, table(headings, map(_row, cells(study))))
@@ -100,10 +102,11 @@ def _noise() -> dict[str, str]:
         rows.append([f"{found.plant} {found.strategy}", *shown, mu])
         widths.append(1.96 * noise.std(axis=0, ddof=1).max() / np.sqrt(len(noise)))
     caption = (
-        f"{runs('replayed_noise')} at 50 Hz, σ = {results('replayed_noise')['noise'].item():g} on sensors and "
-        f"actuator, C = 10⁴. Mean absolute noise in the experiences of all batches, divided "
-        f"by its mean in what was collected (σ · √(2/π)); 95 % intervals are ±{number(max(widths), 3)} or narrower. In "
-        "brackets what de Bruin et al. (2018) print in table 6, divided in the same way."
+        f"Runs: {runs('replayed_noise')} at 50 Hz, with noise of {results('replayed_noise')['noise'].item():g} on "
+        "sensors and actuator, and buffers of 10⁴ experiences. The first number is the mean absolute noise in the "
+        "experiences of all batches, divided by its mean in all collected experiences (σ · √(2/π)). Its 95 % interval "
+        f"is ±{number(max(widths), 3)} or narrower. The number in brackets is the value of de Bruin et al. (2018), "
+        "table 6, divided in the same way. *μ_final* is the mean over seeds with its 95 % interval."
     )
     signals = ("angle", "velocity", "voltage")
     return {

@@ -37,25 +37,29 @@ def texts() -> dict[str, str]:
         "figure8.actions": _by_age("debruin2018-fig8", "Magman", "action"),
         "fedus.magman": _by_memory("fedus2020-capacity", "Magman"),
         "figure14.noise": _by_noise("when-map", "FULL[PER]", "FULL[Uniform]"),
+        "acer.risen": _risen("wang2017-fig1"),
     }
 
 
 READINGS: Final = {
     "dqn-diversity": {
-        "DQN": "rate 1e-3, 2 × 50 units, squared errors, 8 replays",
-        "DQN:rate-1e-4": "rate 1e-4",
-        "DQN:rate-3e-4": "rate 3e-4",
-        "DQN:rate-3e-3": "rate 3e-3",
+        "DQN": "learning rate 1e-3, 2 × 50 units, squared errors, 8 replays of each experience",
+        "DQN:rate-1e-4": "learning rate 1e-4",
+        "DQN:rate-3e-4": "learning rate 3e-4",
+        "DQN:rate-3e-3": "learning rate 3e-3",
         "DQN:small": "2 × 20 units",
-        "DQN:huber": "errors beyond 1 count linearly",
+        "DQN:huber": "Huber loss: linear for errors above 1",
         "DQN:more-replays": "32 replays of each experience",
     },
     "naf-refer": {
-        "NAF": "means bounded by tanh, σ = 0.2, rate 1e-3, ½ in the advantage, rewards normalised, 32 replays",
-        "NAF:wide": "σ = 0.4",
-        "NAF:slow": "rate 3e-4",
-        "NAF:whole": "no ½ in the advantage",
-        "NAF:unscaled": "rewards as they are",
+        "NAF": (
+            "means bounded by tanh, exploration σ = 0.2, learning rate 1e-3, factor ½ in the advantage, "
+            "normalised rewards, 32 replays of each experience"
+        ),
+        "NAF:wide": "exploration σ = 0.4",
+        "NAF:slow": "learning rate 3e-4",
+        "NAF:whole": "no factor ½ in the advantage",
+        "NAF:unscaled": "rewards not normalised",
         "NAF:more-replays": "64 replays of each experience",
     },
     "sac-emphasis": {
@@ -80,11 +84,11 @@ def _readings(study: str, other: str) -> str:
         means = (number(float(np.nanmean(row.scores)), 3) for row in (plain, changed))
         rows.append([READINGS[study][learner], *means, *_difference(changed)])
     caption = (
-        f"{runs(study)} at 50 Hz without noise. The first row has the original settings; each other row gives what it "
-        "changes. μ_final is a mean over seeds. Differences are means of paired seeds with 95 % BCa intervals; p is "
-        "from sign-flip tests."
+        f"Runs: {runs(study)} at 50 Hz without noise. The first row is the default, and each other row changes one "
+        "setting of it. *μ_final* is the mean over seeds. *Difference* is the mean over paired seeds, with its BCa "
+        "interval. *p* is from a sign-flip test, corrected over all rows (Holm)."
     )
-    headings = ("reading", "μ_final, plain", f"μ_final, {other}", "difference [95 %]", "p")
+    headings = ("setting", "μ_final, uniform replay", f"μ_final, {other}", "difference [95 %]", "p")
     return captioned(caption, table(headings, rows))
 
 
@@ -134,6 +138,15 @@ def _by_memory(study: str, plant: str) -> str:
     return listed([f"{number(one['mu_final_mean'], 3)} with {size}" for size, one in found.items()])
 
 
+def _risen(study: str) -> str:
+    """Return how many runs of discrete ACER reach μ_r = 0.8, by replays per experience."""
+    told = []
+    for replays in (4, 16, 64):
+        rises = cell(study, learner=f"ACER-discrete:{replays}").data["rise_time"].values
+        told.append(f"{(rises < results(study).sizes['episode']).sum()} of {rises.size} runs with {replays} replays")
+    return listed(told)
+
+
 def _by_alpha(plant: str) -> str:
     """Return the mean μ_final of Expl[Uniform] by its exponent α."""
     kept = {"0": "Expl(0.0)", "0.5": "Expl(0.5)", "1": "Expl", "1.5": "Expl(1.5)"}
@@ -158,8 +171,9 @@ def _by_emphasis(study: str) -> str:
             told = zip(ends, rises, dead, strict=True)
             rows.append([plant, kept, *(f"{end}; {rise}; {died}" for end, rise, died in told)])
     caption = (
-        f"{runs(study)} at {_rates(study)} {_noise(study)}. By α: μ_final, mean over seeds with its "
-        f"95 % interval; median episodes to 0.8; collapsed runs."
+        f"Runs: {runs(study)} at {_rates(study)} {_noise(study)}. Each entry has three values: the mean μ_final over "
+        "seeds with its 95 % interval; the median over seeds of the first training episode with μ_r ≥ 0.8; the number "
+        "of collapsed runs."
     )
     return captioned(caption, table(("plant", "retention", *(f"α = {alpha}" for alpha in samplings)), rows))
 
@@ -181,10 +195,12 @@ def _table(study: str, baseline: str) -> str:
         where = f"{one.plant}, {one.learner}" if several else one.plant
         rows.append([where, one.strategy, *_numbers(one, beside[one.plant, one.learner, one.strategy])])
     caption = (
-        f"{runs(study)} at {_rates(study)} {_noise(study)}. Reward per step: mean (median) over seeds "
-        "of the last 100 training episodes, exploration included; μ_final: mean over seeds with its 95 % interval; "
-        f"differences of paired seeds to {baseline} with BCa intervals, p of sign-flip tests (Holm within a plant); "
-        f"episodes to 0.8: median over seeds of the first training episode with μ_r ≥ 0.8."
+        f"Runs: {runs(study)} at {_rates(study)} {_noise(study)}. *Reward per step* is the mean over seeds, with the "
+        "median in brackets. It covers the last 100 training episodes, exploration included. *μ_final* is the mean "
+        f"over seeds with its 95 % interval. *Difference* is the mean difference of μ_final to {baseline} over paired "
+        "seeds, with its BCa interval. *p* is from a sign-flip test, corrected within a plant (Holm). *Episodes to "
+        "0.8* is the median over seeds of the first training episode with μ_r ≥ 0.8. *Collapsed* is the number of "
+        "seeds that end below μ_r = 0.2."
     )
     headings = ("plant, learner" if several else "plant", "strategy", "n", "reward per step", "μ_final [95 %]")
     return captioned(caption, table((*headings, "difference [95 %]", "p", "episodes to 0.8", "collapsed"), rows))

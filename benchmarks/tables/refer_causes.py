@@ -11,7 +11,7 @@ from benchmarks.walkers.refer_figure import BESIDE, RUNS, ppo
 
 PLAIN, REFER = "[Uniform]", "[Uniform+ReFER]"
 NETWORKS: Final = {
-    "DDPG": "50-50 and 50-50-20 (de Bruin et al. 2018), as in the preset",
+    "DDPG": "50-50 and 50-50-20, as in de Bruin et al. (2018) and in the preset",
     "DDPG:two-by-64": "64-64 and 64-64",
 }
 MEMORIES: Final = {"DDPG": "novati2019-fig1mujoco", "NAF": "novati2019-fig3mujoco"}
@@ -35,11 +35,13 @@ def _networks() -> str:
         means = [number(float(np.nanmean(score)), 2) for score in reversed(scores)]
         rows.append([said, *deaths, *means, *difference(*scores, digits=2)])
     caption = (
-        f"{runs(study)} of DDPG on the pendulum. Collapsed: μ_final below 0.2. Differences of paired seeds "
-        "with BCa intervals, p of sign-flip tests, uncorrected."
+        f"Runs: {runs(study)} of DDPG on the pendulum. *Collapsed* is the number of seeds with μ_final below 0.2. "
+        "*μ_final* is the mean over seeds. *Difference* is the mean over paired seeds, with its BCa interval. *p* is "
+        "from a sign-flip test, uncorrected."
     )
-    dead = ("collapsed, plain", "collapsed, ReF-ER")
-    return captioned(caption, table(("networks", *dead, "μ_final, plain", "ReF-ER", "difference [95 %]", "p"), rows))
+    dead = ("collapsed, plain replay", "collapsed, ReF-ER")
+    means = ("μ_final, plain replay", "μ_final, ReF-ER")
+    return captioned(caption, table(("units of actor and critic", *dead, *means, "difference [95 %]", "p"), rows))
 
 
 def _memories() -> str:
@@ -57,11 +59,13 @@ def _memories() -> str:
             told = [number(held, 2), number(beta, 2)]
             rows.append([learner, memory, *means, *difference(refer.final, plain.final, digits=0), *told])
     caption = (
-        f"{runs(study)} of 1000 steps on HalfCheetah; where all is kept, those of the presets. "
-        "Return: mean over seeds of the last tenth of training. Differences of paired seeds with BCa intervals, p of "
-        "sign-flip tests, uncorrected. D_KL(μ‖π) with ReF-ER: mean over seeds and evaluations; β at the end."
+        f"Runs: {runs(study)} of 1000 steps on HalfCheetah. Runs that keep all experiences are those of the presets. "
+        "*Return* is the mean over seeds of the last tenth of training. *Difference* is the mean over paired seeds, "
+        "with its BCa interval. *p* is from a sign-flip test, uncorrected. *D_KL* is the divergence D_KL(μ‖π) with "
+        "ReF-ER, averaged over seeds and evaluations. *β* is the weight of the task's gradient at the end of training."
     )
-    headings = ("learner", "capacity", "return, plain", "ReF-ER", "difference [95 %]", "p", "D_KL", "β")
+    returns = ("return, plain replay", "return, ReF-ER")
+    headings = ("learner", "capacity", *returns, "difference [95 %]", "p", "D_KL", "β")
     return captioned(caption, table(headings, rows))
 
 
@@ -88,13 +92,16 @@ def _million() -> str:
         rows.append([task, "PPO", "none", *_told(returns), *[""] * 4])
     rows.sort(key=lambda row: row[:2])
     caption = (
-        f"{runs(million)} of 1000 steps; Walker2d. Returns: means over seeds of the "
-        "training episodes from 90,000 to 100,000, from 400,000 to 500,000 and from 900,000 to 10⁶ steps. Differences "
-        "in the last, of paired seeds, with BCa intervals, p of sign-flip tests, uncorrected (with six seeds at least "
-        "0.031, with four 0.125). n: seeds whose networks did not diverge. D_KL(μ‖π) and β: means over seeds and the "
-        "last ten evaluations. PPO: Stable-Baselines3's."
+        f"Runs: {runs(million)} of 1000 steps. *n* is the number of seeds whose networks did not diverge. The "
+        "columns of steps show the mean return over seeds of the training episodes from 90,000 to 100,000 steps, from "
+        "400,000 to 500,000 steps and from 900,000 to 10⁶ steps. *Range* is the lowest and the highest return of a "
+        "seed in the last of these. *Difference* is the mean difference to plain replay in the last of these, over "
+        "paired seeds, with its BCa interval. *p* is from a sign-flip test, uncorrected. It is at least 0.031 with six "
+        "seeds and 0.125 with four. *D_KL* is D_KL(μ‖π), and *β* is the weight of the task's gradient; both are means "
+        "over seeds and the last ten evaluations. PPO is that of Stable-Baselines3."
     )
-    headings = ("plant", "learner", "replay", "n", *STRETCHES, "seeds", "less plain [95 %]", "p", "D_KL", "β")
+    until = "90,000 to 100,000 steps", "400,000 to 500,000 steps", "900,000 to 10⁶ steps"
+    headings = ("plant", "learner", "replay", "n", *until, "range of seeds", "difference [95 %]", "p", "D_KL", "β")
     return captioned(caption, table(headings, rows))
 
 

@@ -8,25 +8,25 @@ from benchmarks.tables.text import captioned, difference, number, spread, table
 LATE: Final = 100
 """Rounds of the reacher whose greedy episodes are averaged."""
 CHANGED: Final = {
-    "DDPG": "nothing: noise of 0.2 in parameters, actor's rate 1e-4",
-    "DDPG:adapting": "σ adapted 75 times an episode",
-    "DDPG:louder": "the same, and noise of 0.5 in place of 0.2",
-    "DDPG:white": "white noise of 0.2 on actions, not on parameters",
-    "DDPG:process": "the default noise: correlated, fading from 1 to 0.1",
-    "DDPG:process-small": "correlated noise of 0.2 all the time",
-    "DDPG:white-fading": "white noise, fading from 1 to 0.1",
-    "DDPG:rate": "actor's rate 1e-3",
-    "DDPG:process-rate": "correlated, fading noise and actor's rate 1e-3",
+    "DDPG": "no change: noise of 0.2 on parameters, actor learning rate 1e-4",
+    "DDPG:adapting": "σ adapted 75 times per episode",
+    "DDPG:louder": "σ adapted 75 times per episode, and noise of 0.5 instead of 0.2",
+    "DDPG:white": "white noise of 0.2 on actions instead of parameters",
+    "DDPG:process": "correlated noise on actions, fading from 1 to 0.1 (the default of this package)",
+    "DDPG:process-small": "correlated noise on actions, constant at 0.2",
+    "DDPG:white-fading": "white noise on actions, fading from 1 to 0.1",
+    "DDPG:rate": "actor learning rate 1e-3",
+    "DDPG:process-rate": "correlated, fading noise, and actor learning rate 1e-3",
     "DDPG:no-decay": "no L2",
-    "TD3": "TD3 with correlated, fading noise and 1e-3",
+    "TD3": "TD3 with correlated, fading noise, and actor learning rate 1e-3",
     "TD3:white": "TD3 with white noise of 0.2",
     "SAC": "SAC",
 }
 """What the learners of `reacher-causes` differ in."""
 ENDING: Final = {
-    "DDPG": "the end by time is a terminal state, as in the authors' code",
-    "DDPG:process": "the same, with correlated, fading noise",
-    "DDPG:process-rate": "the same, with correlated, fading noise and actor's rate 1e-3",
+    "DDPG": "time limit as a terminal state, as in the authors' code",
+    "DDPG:process": "time limit as a terminal state, with correlated, fading noise",
+    "DDPG:process-rate": "time limit as a terminal state, with correlated, fading noise and actor learning rate 1e-3",
 }
 """What they are where the end by time is a terminal state."""
 
@@ -57,14 +57,17 @@ def _roboschool() -> dict[str, str]:
         f"{number(data['reference_random'].item(), digits)} / {number(data['reference_zero'].item(), digits)}"
         for data, digits in ((results("roboschool-pendulum"), 0), (results("roboschool-reacher"), 1))
     ]
-    rows.append(["random / no action", doing[0], "", doing[1], ""])
-    seeds = results("roboschool-pendulum").sizes["seed"]
+    rows.append(["random / zero actions", doing[0], "", doing[1], ""])
     caption = (
-        f"{seeds} seeds; reacher:. Returns, means over "
-        "seeds with 95 % intervals: over the last tenth of training, exploration included, and of the greedy episodes "
-        f"after iterations {looks('roboschool-pendulum', 30)} (reacher: {looks('roboschool-reacher', 100)})."
+        f"Runs: {runs('roboschool-pendulum', 'iterations')} of 1000 steps on the double pendulum, and "
+        f"{runs('roboschool-reacher', 'iterations')} of 150 steps on the reacher. All values are mean returns over "
+        "seeds with 95 % intervals. *Training* covers the last tenth of training, exploration included. *Greedy* "
+        f"covers the greedy episodes after iterations {looks('roboschool-pendulum', 30)} on the double pendulum, and "
+        f"after iterations {looks('roboschool-reacher', 100)} on the reacher. The last row shows random control and "
+        "zero actions."
     )
-    headings = ("retention", "double pendulum, training", "greedy", "reacher, training", "greedy")
+    plants = "double pendulum", "reacher"
+    headings = ("strategy", *(f"{plant}, {when}" for plant in plants for when in ("training", "greedy")))
     return {"roboschool": captioned(caption, table(headings, rows))}
 
 
@@ -82,14 +85,15 @@ def _causes() -> str:
         ]
         for found in cells(study)
     ]
-    rows.append(["doing nothing", number(nothing, 1), "", ""])
+    rows.append(["zero actions", number(nothing, 1), "", ""])
     rows.append(["random actions", number(data["reference_random"].item(), 1), "", ""])
     caption = (
-        f"{runs(study, 'iterations')} of 150 steps with all experiences kept. Returns, means over seeds "
-        "with 95 % intervals: over the last tenth of training, exploration included, and of the greedy episodes after "
-        f"iterations {looks(study, LATE)}."
+        f"Runs: {runs(study, 'iterations')} of 150 steps. All experiences are kept. All values are mean returns over "
+        "seeds with 95 % intervals. *Training* covers the last tenth of training, exploration included. *Greedy* "
+        f"covers the greedy episodes after iterations {looks(study, LATE)}. The last column counts the seeds whose "
+        "training return is above 0."
     )
-    headings = ("DDPG by the protocol, except for", "training", "greedy", "seeds above 0 in training")
+    headings = ("change of the protocol of DDPG", "training", "greedy", "seeds above 0")
     return captioned(caption, table(headings, rows))
 
 
@@ -113,9 +117,11 @@ def _retention() -> str:
         told = [(spread(mine, 1), *others) for mine, others in zip(measures, apart, strict=True)]
         rows.append([found.strategy.replace("alpha=", "").replace("capacity=", ""), *told[0], *told[1]])
     caption = (
-        f"{runs(study, 'iterations')} of 150 steps. Returns of training episodes, means over seeds with "
-        "95 % intervals: of the last tenth, and of all. Differences to the first row, of paired seeds with BCa "
-        "intervals, p of sign-flip tests, uncorrected."
+        f"Runs: {runs(study, 'iterations')} of 150 steps. Returns are those of training episodes, with their mean "
+        "over seeds and its 95 % interval. *At the end* is the last tenth of training. *Difference* is the mean "
+        "difference to the first row over paired seeds, with its BCa interval. *p* is from a sign-flip test, "
+        "uncorrected."
     )
-    headings = ("retention", "at the end", "difference", "p", "over all of training", "difference", "p")
+    columns = ("difference [95 %]", "p")
+    headings = ("strategy", "return at the end", *columns, "return over all of training", *columns)
     return captioned(caption, table(headings, rows))

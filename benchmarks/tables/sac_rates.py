@@ -71,10 +71,11 @@ def _schedules() -> str:
             rows.append([plant.removeprefix("Mujoco"), f"{one} − {other}", *(f"{text}, p {p}" for text, p in found)])
     size = runs("sun2020-fig3").replace("episodes", "iterations")
     caption = (
-        f"SAC, {size} of 1000 steps. Differences in the return of the last tenth of training, exploration included: "
-        "means of paired seeds with 95 % BCa intervals, p of sign-flip tests, uncorrected. AER and Annealed have the "
-        "paper's λ₀ and α for each plant. Both columns have the same runs of uniform and prioritised replay, which "
-        "have no schedule."
+        f"Runs: SAC with {size} of 1000 steps. Values are mean differences over paired seeds, with 95 % BCa intervals, "
+        "in the return of the last tenth of training, exploration included. *p* is from a sign-flip test, "
+        "uncorrected. FIFO[Annealed] is uniform replay with the learning rates of AER. FIFO[AER] and FIFO[Annealed] "
+        "have the paper's λ₀ and α for each plant. Both columns use the same runs of FIFO[Uniform] and FIFO[PERprop], "
+        "which have no schedule."
     )
     headings = ("plant", "difference", "λ falls over 2.5·10⁶ steps, as in the paper", "λ falls to 1 within the run")
     return captioned(caption, table(headings, rows))

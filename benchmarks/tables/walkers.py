@@ -10,9 +10,9 @@ from benchmarks.walkers.roboschool_figure import LONG, MEASURES, SHORT, WINDOW, 
 def texts() -> dict[str, str]:
     return {
         "walkers": _by_task(SHORT),
-        "walkers.together": _together(SHORT, "40,000 experiences"),
+        "walkers.together": _together(SHORT, "buffers of 40,000 experiences"),
         "walkers.million": _by_task(LONG),
-        "walkers.million-together": _together(LONG, "as many experiences"),
+        "walkers.million-together": _together(LONG, "buffers of the given capacity"),
     }
 
 
@@ -27,8 +27,8 @@ def _by_task(study: str) -> str:
     ]
     rows.append(["random control", *(number(_random(cells[0]), 0) for cells in found.values())])
     caption = (
-        f"{runs(study, 'iterations')} of 1,000 steps. Training returns, exploration included, of the last "
-        "fifth of the iterations: means over seeds with 95 % intervals."
+        f"Runs: {runs(study, 'iterations')} of 1,000 steps. All values are mean training returns over seeds, with 95 % "
+        "intervals, exploration included. They cover the last fifth of the iterations."
     )
     return captioned(caption, table(("retention", *(plant.removeprefix("Bullet") for plant in found)), rows))
 
@@ -48,10 +48,11 @@ def _together(study: str, room: str) -> str:
             sample = np.concatenate(differences)
             rows.setdefault(name, [name]).extend(difference(sample, np.zeros_like(sample)))
     caption = (
-        f"By how much learners that keep {room} are better than those that keep all, in standard deviations "
-        f"between seeds (pooled over retentions, task by task): the greatest mean of {WINDOW} iterations in a row, the "
-        "last fifth of the iterations, and all iterations. Pairs of seeds of all tasks as one sample, with BCa "
-        "intervals, p of sign-flip tests."
+        f"Mean differences between {room} and buffers of all experiences. Positive values favour the "
+        "smaller buffer. The unit is the standard deviation between seeds of a task, pooled over retentions. "
+        f"*Greatest* is the greatest mean return of {WINDOW} consecutive iterations, *at the end* is the last fifth of "
+        "the iterations, and *on average* is the mean of all iterations. The paired seeds of all tasks are one sample. "
+        "Intervals are BCa intervals, and *p* is from a sign-flip test, uncorrected."
     )
     headings = ("retention", *(heading for name in MEASURES for heading in (f"{name} [95 %]", "p")))
     return captioned(caption, table(headings, rows.values()))
