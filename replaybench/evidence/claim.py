@@ -81,13 +81,14 @@ class Claim:
     def cells(self) -> tuple[list[Cell], list[Cell]]:
         """Return the cells (conditions of a study) that enter the contrast with positive and with negative sign.
 
-        The cells are those at the paper's scale. If seeds are computed in several blocks, only the first is included.
+        The cells have the paper's number of seeds and episodes. If a condition is divided into several cells with
+        different seeds, only the first cell is included.
         """
         cells = [self._cell(named) for named in (*self.plus, *self.minus)]
         return cells[: len(self.plus)], cells[len(self.plus) :]
 
     def presets(self) -> list[str]:
-        """Return the preset of each cell (condition of a study) of the contrast; positive cells come first."""
+        """Return the preset of each cell (condition of a study) in the contrast, with positive cells first."""
         return [place.get("preset", self.preset) for place in self.places()]
 
     @property
@@ -96,7 +97,7 @@ class Claim:
         return -1 if self.expects.endswith("less") else 1
 
     def denied(self) -> Claim | None:
-        """Return the claim that this one negates ("more" for "not more"), or None if this one is not a negation."""
+        """Return the claim with "more" or "less" that this claim negates, or None if this claim is no negation."""
         direction: Literal["less", "more"] = "less" if self.upwards < 0 else "more"
         return replace(self, expects=direction) if self.expects.startswith("not ") else None
 
@@ -151,7 +152,7 @@ _OF_A_DENIAL: Final[dict[Word, Word]] = {
     "contradicted": "reproduced",
     "smaller than relevant": "reproduced",
 }
-"""Verdict on a claim that negates another one, by the verdict on the other one."""
+"""Verdict on a claim that negates another claim, by the verdict on the negated claim."""
 _ONE_SIDED: Final = 0.84
 """Quantile of the normal distribution for a power of 80 %."""
 
@@ -235,14 +236,14 @@ def _word(claim: Claim, effect: Effect, supports: float, refutes: float) -> Word
 def _relevant(claim: Claim, effect: Effect) -> set[bool]:
     """Return whether an effect is relevant by its interquartile mean and by its mean, as a set of one or two answers.
 
-    For rise times only the interquartile mean counts. The mean would depend on the length of runs that never rise.
+    For rise times, only the interquartile mean is tested. The mean would depend on the length of runs that never rise.
     """
     statistics = (effect,) if claim.measure == "rise" else (effect, replace(effect, statistic="mean"))
     return {_size(claim, each) >= claim.relevance for each in statistics}
 
 
 def _chances(claim: Claim, effect: Effect) -> tuple[float, float]:
-    """Return the p values of two hypotheses: that the claim is false, and that it is true with a relevant effect."""
+    """Return p values of two hypotheses: the claim is false, and the claim is true with a relevant effect."""
     if denied := claim.denied():
         doubt, trust = _chances(denied, effect)
         return trust, doubt

@@ -80,10 +80,10 @@ class LiveEpisodes:
         self.observation, self.sensor_noise = successor, sensor_noise
 
     def states_for(self, updates: int) -> Iterator[Floats32]:
-        """Yield a recent observation `[M, S]` of each member per update, as attentive replay needs (Sun et al., 2020).
+        """Yield one recent observation of each member per update, as attentive replay needs (Sun et al., 2020).
 
-        Update j of U gets observation ⌊jT/U⌋ of the T observations since the last update phase. Updates thus pass
-        through the episode in order.
+        Observations have shape `[M, S]`. Update j of U gets observation ⌊jT/U⌋ of the T observations since the last
+        update phase. Updates thus pass through the episode in order.
         """
         observations, members = np.stack(self._observations), np.arange(len(self._collected))
         for update in range(updates):
@@ -134,16 +134,16 @@ def _count_step(
 
 
 class PlantModel:
-    """A noise-free model of the plant, with the agents' policies, which computes synthetic experiences of M members."""
+    """A model that computes synthetic experiences of M members from the noise-free plant and the agents' policies."""
 
     def __init__(self, env: PopulationEnv, agent: Learner) -> None:
         self.env, self.agent = env, agent
 
     def possible(self, action: Floats32) -> Floats32:
-        """Convert actions that are drawn uniformly from [−1, 1] to actions that the learner can choose.
+        """Convert random actions with a uniform distribution on [−1, 1] to actions that the learner can choose.
 
         For discrete actions, all levels are equally likely. Rounding to the nearest level would make the first and the
-        last level half as likely. Actions of other learners are returned unchanged.
+        last level half as likely. Continuous actions are returned unchanged.
         """
         # Only discrete learners are sure to have a policy head.
         table = self.agent.policy_head().table if self.agent.discrete else None
@@ -173,5 +173,5 @@ class PlantModel:
         return self.agent.perturb(observation)
 
     def deviation(self, observation: Floats32, action: Floats32) -> Floats32:
-        """Return the distance ‖a − π(s)‖₁ of each member's action from its policy."""
+        """Return the distance ‖a − π(s)‖₁ of each member's action a from the action of the member's policy π."""
         return np.asarray(np.abs(action - self.agent.act(observation)).sum(axis=1), np.float32)

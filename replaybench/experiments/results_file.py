@@ -174,7 +174,7 @@ def _plain(value: Any) -> Any:
 
 
 def _checked(path: Path, file: Any, name: str) -> Any:
-    """Return the HDF5 dataset of an array, after checking its storage, without reading its values."""
+    """Return the HDF5 dataset of an array after checks of its storage. The values are not read."""
     dataset = own_item(file, name)
     if not isinstance(dataset, h5py.Dataset) or dataset.shape is None:
         raise UserError(f"{path}: {name!r} is linked or no array")
@@ -199,7 +199,7 @@ def _array(path: Path, dataset: Any, length: int) -> Labelled:
 
 
 def _texts(path: Path, dataset: Any, length: int) -> NDArray[np.str_]:
-    """Read an array of texts within a limit of memory, because a file may store a long text once and use it often."""
+    """Read an array of texts within a limit of memory, because many elements may refer to one long stored text."""
     texts, most = dataset.asstr(), 0
     if dataset.size * length > _MOST_TEXT:  # else even the longest texts fit
         for place in np.ndindex(dataset.shape):
@@ -265,10 +265,10 @@ def _check_values(path: Path, name: str, values: NDArray[Any], dtype: str) -> No
 def rescore(
     data: xr.Dataset, parameters: Mapping[str, Mapping[str, Any]] | None = None, rule: Rule | None = None
 ) -> xr.Dataset:
-    """Compute all scores of stored results anew, with newly computed reference controllers.
+    """Recompute all scores in stored results from the rewards and from new reference controllers.
 
     Args:
-        data: The results, of any version.
+        data: Results that this or an earlier version computed.
         parameters: Parameters of plants by name. Plants in Python files must be listed, because a name in a results
             file must not execute code.
         rule: Rule for the grid of dynamic programming.
