@@ -110,7 +110,7 @@ def sweep(
         study: A study, the path of a study file, or the name of a study that the package contains.
         output: Folder for the results; `runs/<name of the study>` by default.
         workers: Number of local worker processes; one per core by default.
-        cluster: Address of a Dask scheduler, whose workers are used instead of local ones.
+        cluster: Address of a Dask scheduler, whose workers are used instead of local workers.
         progress: Whether to print progress. By default, progress is printed in notebooks only.
 
     Returns:
@@ -135,7 +135,7 @@ def sweep(
 
 
 def open_results(path: Path | str) -> Result[xr.Dataset]:
-    """Read the results of a study from its run folder or results file, and verify their checksum.
+    """Read the results of a study from a run folder or a results file, and verify the checksum.
 
     Returns:
         The results as an `xarray.Dataset`, wrapped in a `Result`.
@@ -287,7 +287,7 @@ def report(run: Path | str, output: Path | str | None = None) -> Result[Path]:
 
 
 def _console(progress: bool | None) -> Console:
-    """Return a console, which prints only if `progress` is True, or if `progress` is None in a notebook."""
+    """Return a console that prints only if `progress` is True, or if `progress` is None in a notebook."""
     console = Console(emoji=False)
     if not (console.is_jupyter if progress is None else progress):
         return Console(quiet=True)

@@ -1,7 +1,7 @@
 """Published claims, defined as contrasts between cells of presets, and the statistical tests that judge them.
 
 The folder `claims` has one TOML file with the claims of each paper. A cell is one combination of plant, learner,
-strategy, noise and control rate. A claim names a cell by those of these values that identify it in its preset.
+strategy, noise and control rate. A claim names a cell by the values that identify the cell in a preset.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Claim:
         source: Section, figure or table of the paper.
         statement: The claim, paraphrased.
         preset: Name of the preset that defines the cells, for example `debruin2018/fig12`.
-        plus: Cells with positive sign. Each is a table of those axes (plant, learner, strategy, noise, frequency) that
-            identify it, and of its `preset` if that differs.
+        plus: Cells with positive sign. Each cell is given by the values (plant, learner, strategy, noise, frequency)
+            that identify the cell, and by `preset` if the cell belongs to another preset.
         minus: Cells with negative sign, in the same form.
         where: Values that all cells have in common, by axis.
         level: Number to subtract from the contrast; 0 if cells are only compared with each other.
@@ -54,7 +54,7 @@ class Claim:
             "whole": mean score of all training episodes;
             "first STEPS", "last STEPS": mean score of the training episodes in the first or last control steps;
             "evaluation", "evaluation STEPS": mean score of all evaluations, or of those in the last control steps;
-            "noise SIGNAL": mean absolute noise of a signal in the replayed experiences, divided by its expectation
+            "noise SIGNAL": mean absolute noise of a signal in the replayed experiences, divided by the expectation
             σ √(2/π) (de Bruin et al., 2018, table 6);
             "metric NAME": mean of a metric of the learner over the last tenth of the run.
         logarithm: Whether to compare log10 of the measure. Values below 1e-6 count as 1e-6.
@@ -167,7 +167,7 @@ class Verdict:
             value supports the claim.
         refutes: p value of the hypothesis that the claim is true with a relevant effect, corrected in the same way. A
             small value refutes the claim.
-        more_seeds: Number of further seeds that would decide the claim if the effect stays as measured. It is 0 if the
+        more_seeds: Number of further seeds that would decide the claim if the effect stays as measured; 0 if the
             claim is decided, and None if the effect is too near to a bound or has no spread.
     """
 
@@ -188,18 +188,18 @@ def judge(claims: Sequence[Claim], effects: Sequence[Effect | None]) -> list[Ver
     """Judge all claims of one paper with control of the family-wise error rate (Holm, 1979).
 
     An effect is relevant if its interquartile mean and its mean are at least the smallest effect of interest,
-    `Claim.relevance`. "Significantly" means by both the test (p < 0.05) and the 95 % interval.
+    `Claim.relevance`. "Significantly" means that the test (p < 0.05) and the 95 % interval agree.
 
     - A claim that expects "more" is reproduced if the effect is relevant and significantly above zero. If the effect is
       significantly smaller than relevant, the verdict is "contradicted". If such an effect is also significantly above
       zero, the verdict is "smaller than relevant". "less" is judged in the same way, with the sign changed.
-    - A claim that expects "not more" or "not less" has the opposite verdict of the claim that it negates.
+    - A claim that expects "not more" or "not less" gets the opposite of the verdict on the negated claim.
     - A claim that expects the "same" is reproduced if the effect lies significantly within the bounds ± `relevance`
       (two one-sided tests, Schuirmann, 1987). It is contradicted if the effect is relevant and significantly different
       from zero.
 
-    A claim whose effect is None was not run. It still counts in the correction, so that a verdict does not depend on
-    which other claims were run.
+    A claim whose effect is None was not run. Such a claim counts in the correction, so that verdicts do not depend on
+    which claims were run.
     """
     pairs = list(zip(claims, effects, strict=True))
     chances = [(1.0, 1.0) if effect is None else _chances(claim, effect) for claim, effect in pairs]

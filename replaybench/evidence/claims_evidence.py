@@ -1,8 +1,8 @@
 """Results of finished runs for the cells that published claims compare.
 
 A cell is one combination of plant, learner, strategy, noise and control rate, with all its seeds. A run counts as
-evidence for a cell if it has results for the same combination with the same settings. Seeds, number of episodes and
-`greedy_every` may differ. Python files that a study file names are not imported.
+evidence for a cell if the run has results for the same combination with the same settings. Seeds, number of episodes
+and `greedy_every` may differ. Python files that a study file names are not imported.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ class Correction(NamedTuple):
     """A mistake of a learner that was corrected. Results of the earlier code do not count as evidence.
 
     Attributes:
-        learner: Name of the learner. Its variants are affected, too.
+        learner: Name of the learner. Variants of this learner are affected, too.
         strategy: Regular expression that matches a part of the name of each affected strategy.
         version: First version of the numerical code without the mistake.
     """

@@ -359,7 +359,7 @@ def _finite(plant: Plant) -> str:
 
 
 def _angles(plant: Plant) -> str:
-    """Return a text that names the angles outside [−π, π) in a rollout, or after a step from just outside it."""
+    """Return a text that names the angles which leave [−π, π) in a rollout, or in a step from just outside."""
     angles = np.flatnonzero(plant.periodic)
     with _population(plant, 3) as env:
         actions = _actions(env, min(100, env.steps_per_episode), 3)

@@ -1,6 +1,6 @@
 """Presets: studies that reproduce published figures and tables, at three scales.
 
-The folder `presets` has one folder for each paper. Its file `paper.toml` holds the keys that all studies of the paper
+The folder `presets` has one folder for each paper. The file `paper.toml` holds the keys that all studies of the paper
 have in common, and the keys that each scale changes. Every other file describes one figure. If such a file has the key
 `like`, missing values are taken from the file with that name. Files whose names begin with `_` are only templates.
 """
@@ -63,7 +63,7 @@ class Paper:
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """Settings of one figure or table of a paper, which take precedence over those of the paper.
+    """Settings of one figure or table of a paper, which take precedence over the settings of the paper.
 
     Attributes:
         figure: Name in the paper, for example "Figure 12".

@@ -97,7 +97,7 @@ def reference_rows(here: xr.Dataset) -> list[ReferenceRow]:
 
 
 def final_rewards(data: xr.Dataset) -> xr.DataArray:
-    """Return the mean reward of each run of one plant over its last episodes, with NaN for failed runs."""
+    """Return the mean reward of the last episodes of each run of one plant, with NaN for failed runs."""
     late = data["reward"].isel(episode=slice(-last_of(data), None)).mean("episode", skipna=False)
     return late.where((abs(data["reward"]) < np.inf).all("episode"))
 
@@ -117,7 +117,7 @@ def unbeaten(data: xr.Dataset) -> Bools:
 
 
 def no_learning(data: xr.Dataset) -> tuple[str, list[str]]:
-    """Return a headline and likely causes if under some condition no learner of one plant beats random control.
+    """Return a headline and likely causes if no learner of one plant beats random control under some condition.
 
     The most likely cause comes first. Headline and causes are empty if some learner beats random control under each
     condition.
@@ -325,7 +325,7 @@ def comparison_tables(data: xr.Dataset, baseline: str | None = None, axis: Axis 
 def first_comparison(
     data: xr.Dataset, axes: Sequence[Axis] = COMPARED[:-1], baseline: str | None = None
 ) -> tuple[list[Comparison], str, Axis] | None:
-    """Compare runs along the first axis on which another value than the baseline was run with equal settings.
+    """Compare runs with a baseline along the first axis for which suitable runs exist.
 
     The comparisons, the baseline and the axis are returned, or None if there is no such axis.
     """

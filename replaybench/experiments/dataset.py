@@ -1,8 +1,8 @@
 """The labelled dataset (xarray) of a study's results.
 
-Its axes are those of the study: plant, learner, strategy, noise, frequency, seed and episode. Points that are not in
-the study, or not run yet, are NaN. Rewards are unscaled scores of episodes: the mean reward per step, or the return.
-They include exploration, except in greedy episodes and evaluations. If updates follow a number of steps, the axis
+The axes are plant, learner, strategy, noise, frequency, seed and episode. Points that are not in the study, or not run
+yet, are NaN. Rewards are unscaled scores of episodes: the mean reward per step, or the return.
+Rewards include exploration, except in greedy episodes and evaluations. If updates follow a number of steps, the axis
 `episode` counts iterations. An iteration has as many steps as the longest episode, and its reward is the mean over the
 episodes that ended in it.
 """
@@ -302,7 +302,7 @@ def runs_there(data: xr.Dataset) -> xr.DataArray:
 
 
 def without_rewards(path: Path, data: xr.Dataset, needed: str) -> UserError:
-    """Return the error that results have no finite rewards, which ends with `needed`, such as "figures need"."""
+    """Return the error that results have no finite rewards. `needed` is a subject and verb, such as "figures need"."""
     if runs_there(data).any():
         why = "failed before its first reward was a number; replaybench table counts such runs"
         return UserError(f"every run of {path} {why}, and {needed} others")

@@ -58,7 +58,7 @@ class CellHistory:
         points: Learning curve, as pairs of a number of finished episodes and the mean reward since the previous pair.
         done: Number of finished episodes or iterations.
         failed: Number of failed runs, with a reward that is not finite.
-        first: Time of the cell's first event in the current sweep, and the number of episodes finished by then.
+        first: Time of the cell's first event in the current sweep, and the number of episodes finished at this time.
         last: Time of the cell's last event, in seconds since the epoch.
     """
 
@@ -158,7 +158,7 @@ class History:
 
 
 class RunHistory(History):
-    """The progress of the sweep in a run folder, which may be running in another process."""
+    """The progress of a sweep that writes to a run folder, possibly in another process."""
 
     def __init__(self, folder: RunFolder) -> None:
         # The rate stands for an episode's length: no plant is built, because its code may be from another user's file.
@@ -234,13 +234,13 @@ def seconds_left(
 ) -> float | None:
     """Estimate the remaining time of a sweep in seconds, or return None if no cell was observed.
 
-    The duration of a step in an incomplete cell (combination of settings) is that of the most similar observed cells.
+    The duration of a step in an incomplete cell (combination of settings) is estimated from the most similar cells.
 
     Args:
         seen: Observed cells, each with a time in seconds and the number of episodes finished in this time.
         still: Incomplete cells, each with its number of finished episodes.
         processes: Number of cells that run at once.
-        length: Returns the number of steps in an episode of a cell, or a number proportional to it.
+        length: Returns the number of steps in an episode of a cell, or a proportional number.
     """
 
     def keys(cell: Cell) -> list[tuple[str | float, ...]]:

@@ -1,7 +1,7 @@
 """Statistics of paired differences: estimates, BCa intervals, sign-flip tests and tolerance bounds.
 
 All strategies of a study run with the same seeds and random streams, so differences are taken seed by seed. The
-test of a difference decides its significance. The overlap of two confidence intervals does not.
+test of a difference decides whether the difference is significant. The overlap of two confidence intervals does not.
 """
 
 import itertools
@@ -107,7 +107,7 @@ def assured(sample: Floats, share: float = 0.9, confidence: float = 0.95) -> flo
     """Compute the lower tolerance bound of a sample of scores (Wilks, 1941), or −∞ if the sample is too small.
 
     With probability `confidence`, at least the fraction `share` of further runs reach this bound. The bound is one of
-    the scores, and is valid for every distribution.
+    the scores. The bound is valid for every distribution.
     """
     from scipy.stats import binom
 
@@ -224,7 +224,7 @@ def seeds_to_tell(sd: float, distance: float, tests: int = 1) -> int | None:
     Args:
         sd: Standard deviation of the paired differences.
         distance: Size of the difference.
-        tests: Number of tests. The level is the strictest one of Holm's procedure (Holm, 1979).
+        tests: Number of tests. The level is the strictest level of Holm's procedure (Holm, 1979).
     """
     strictest = SIGNIFICANT / (2 * tests)
     errors = NormalDist().inv_cdf(1 - strictest) + NormalDist().inv_cdf(_POWER)

@@ -42,26 +42,26 @@ class LiveEpisodes:
 
     @property
     def reward(self) -> Floats:
-        """The mean score of each member's ended episodes, which is NaN if none has ended."""
+        """The mean score of the ended episodes of each member (learner), with NaN if no episode has ended."""
         return self._mean(self._scores)
 
     @property
     def steps(self) -> Floats:
-        """The mean number of steps of each member's ended episodes, which is NaN if none has ended."""
+        """The mean length of the ended episodes of each member (learner) in steps, with NaN if no episode has ended."""
         return self._mean(self._lengths)
 
     def _mean(self, total: Floats) -> Floats:
         return np.where(self._ended > 0, total, np.nan) / np.maximum(self._ended, 1)
 
     def begin(self, chosen: Bools) -> None:
-        """Reset the plants of the members that the mask `chosen` selects, and begin their next episode."""
+        """Reset the plants of the members (learners) that the mask `chosen` selects, and begin new episodes."""
         self.observation, info = self.env.reset(options={"reset_mask": chosen})
         self.sensor_noise = info["sensor_noise"]
         self.active = self.active | chosen
         self.total[chosen], self.length[chosen] = 0, 0
 
     def record(self, reward: Floats, successor: Floats32, sensor_noise: Floats32, ended: Bools) -> None:
-        """Record one environment step of the members that are in an episode, from arrays with one row per member.
+        """Record one environment step of every member (learner) with a running episode. Arrays have a row per member.
 
         Args:
             sensor_noise: Noise in the next observation `successor`.
@@ -80,7 +80,7 @@ class LiveEpisodes:
         self.observation, self.sensor_noise = successor, sensor_noise
 
     def states_for(self, updates: int) -> Iterator[Floats32]:
-        """Yield one recent observation of each member per update, as attentive replay needs (Sun et al., 2020).
+        """Yield one recent observation of each member (learner) per update, for attentive replay (Sun et al., 2020).
 
         Observations have shape `[M, S]`. Update j of U gets observation ⌊jT/U⌋ of the T observations since the last
         update phase. Updates thus pass through the episode in order.
@@ -156,7 +156,7 @@ class PlantModel:
         return chosen
 
     def simulate(self, observation: Floats32, action: Floats32) -> tuple[Floats, Floats, Bools]:
-        """Simulate one control step of each member without noise.
+        """Simulate one control step of the plant of each member (learner) without noise.
 
         Returns:
             observation: Normalised next states; float64, shape `[M, S]`.

@@ -163,7 +163,7 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def prepare_streams() -> None:
-    """Let standard output and error print escape sequences for characters that they cannot encode."""
+    """Let standard output and error print escape sequences for characters outside their encoding."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

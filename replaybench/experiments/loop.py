@@ -2,7 +2,7 @@
 
 Members are independent learners that are simulated together. Each member acts for one episode (`training_episode`) or
 for a number of steps (`training_steps`). In the first case, members that have finished their episode wait and store
-nothing. In the second case, they begin another episode. Then follows an update phase (`update_phase`).
+nothing. In the second case, such members begin another episode. An update phase (`update_phase`) follows.
 """
 
 import itertools
@@ -31,7 +31,7 @@ def training_episode(env: PopulationEnv, agent: Learner, replay: Replay, episode
 def training_steps(agent: Learner, replay: Replay, episodes: LiveEpisodes, steps: int, episode: int) -> None:
     """Run a number of exploring steps of every member (independent learner), and store the experiences.
 
-    If the episode of a member ends, its next episode begins at once. Exploration depends on `episode`, the number of
+    If the episode of a member ends, the next episode begins at once. Exploration depends on `episode`, the number of
     the training iteration.
     """
     for _ in range(steps):

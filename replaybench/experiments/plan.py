@@ -47,7 +47,7 @@ _FIGURE_BYTES: Final = (500_000, 180_000)
 
 @dataclass(frozen=True)
 class Plan:
-    """The cells (combinations of settings) of a sweep, and the memory and disk space that they need.
+    """The cells (combinations of settings) of a sweep, and the memory and disk space that the sweep needs.
 
     Attributes:
         open: Cells that are still to be computed.
@@ -149,7 +149,7 @@ def _never_fills(cell: Cell) -> bool:
 def same_runs(cells: Sequence[Cell], contents_only: bool = False) -> list[list[Cell]]:
     """Group the cells (combinations of settings) whose runs are equal, because their replay buffers never fill.
 
-    If `contents_only`, cells that store equal experiences but sample them differently are grouped, too.
+    If `contents_only`, cells that store equal experiences but sample differently are grouped, too.
     """
     groups: dict[str, list[Cell]] = {}
     changes: dict[tuple[str | float, ...], dict[str, Any]] = {}
@@ -161,7 +161,7 @@ def same_runs(cells: Sequence[Cell], contents_only: bool = False) -> list[list[C
 
 
 def _without_retention(cell: Cell, contents_only: bool) -> dict[str, Any]:
-    """Return the changes to a cell that replace its retention by `FULL`, or {} if the retention has an effect."""
+    """Return the new settings that replace a cell's retention by `FULL`, or {} if the retention has an effect."""
     strategy = parse(cell.strategy)
     if any(not type(term).__module__.startswith("replaybench.") for term in strategy.terms) or not _never_fills(cell):
         return {}
@@ -173,7 +173,7 @@ def _without_retention(cell: Cell, contents_only: bool) -> dict[str, Any]:
 
 
 def check_room(plan: Plan, folder: Path, local: bool = True) -> None:
-    """Check that enough disk space is free for a sweep and, if it runs on this machine, enough memory.
+    """Check that enough disk space is free for a sweep and, for a sweep on this machine (`local`), enough memory.
 
     Raises:
         UserError: Too little disk space or memory is free.

@@ -89,7 +89,7 @@ def begin(study: str, cells: int, todo: int) -> Event:
 
 
 def event(name: str, **facts: Any) -> Event:
-    """Return an event of a sweep, which is a dictionary with a name, the current time and the given entries."""
+    """Return an event of a sweep as a dictionary with a name, the current time and the given entries."""
     return {"event": name, "at": round(time.time(), 3), **facts}
 
 

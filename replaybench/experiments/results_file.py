@@ -1,7 +1,7 @@
 """Reading and writing of results files (netCDF-4 with a checksum), and new scores from stored rewards.
 
 Checksums detect damage, not forgery. netCDF libraries apply attributes of a file: units, fill values, scale factors and
-links to other files. This reader reads plain arrays only, checks them, and adds their labels itself.
+links to other files. This reader reads plain arrays only, checks the arrays, and adds labels itself.
 """
 
 import hashlib
@@ -100,7 +100,7 @@ class _ResultsFacts:
 def write_results(path: Path, data: xr.Dataset) -> None:
     """Write a dataset of results as netCDF-4, with a checksum at the end of the file, where HDF5 ignores it.
 
-    The file is written atomically. It is built in memory, because the HDF5 library crashes at exit if the disk is full.
+    The file is written atomically, from a copy in memory, because the HDF5 library crashes at exit if the disk is full.
     The names along text axes are also stored as attributes of fixed length, because Octave reads no other text.
     """
     packed = {str(name): {"zlib": True, "complevel": 4} for name in data.data_vars if data[name].ndim > len(AXES)}

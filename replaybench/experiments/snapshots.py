@@ -1,6 +1,6 @@
 """Snapshots of replay buffers and policies during training.
 
-Snapshots draw no random numbers, so they do not change a run.
+Snapshots use no random numbers, so a run with snapshots has equal results.
 """
 
 import math

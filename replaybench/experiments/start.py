@@ -63,7 +63,7 @@ class Start:
         return take_members(path, stored, [seed % members if self.member is None else self.member for seed in seeds])
 
     def checked(self, kind: type[Any], settings: Any, task: Task, frequency: float, seeds: int) -> Start:
-        """Check that the stored weights fit a learner of class `kind`, and return a copy with their checksum."""
+        """Check that the stored weights fit a learner of class `kind`, and return a copy with the weights' checksum."""
         self.load_into(kind(settings, LearnerSetting(task, 0, [0], frequency)), [0])
         stored = self._read()[1]
         self._take(stored, range(seeds))

@@ -190,7 +190,7 @@ class Study:
         return [Grid(**{axis: getattr(table, axis) or lists[axis] for axis in AXES}) for table in tables]
 
     def cells(self) -> list[Cell]:
-        """Return the cells (combinations of settings) of the study, without duplicates, in the order of its lists.
+        """Return the cells (combinations of settings) of the study, without duplicates, in the order of the lists.
 
         Raises:
             UserError: A name is unknown, or settings do not fit together.
@@ -315,7 +315,7 @@ def _points(grid: Grid) -> Iterable[tuple[Any, ...]]:
 
 
 def _own_discount(config: Any, table: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split a learner's table into the discount of the task, unless it is a setting of the learner, and settings."""
+    """Split a learner's table into the task's discount, unless `discount` is a setting of the learner, and the rest."""
     if "discount" not in table or "discount" in config.__dataclass_fields__:
         return {}, dict(table)
     return {"discount": table["discount"]}, {key: value for key, value in table.items() if key != "discount"}
@@ -345,7 +345,7 @@ class Cell:
         first_member: Smallest seed.
         members: Number of seeds.
         horizon_steps: Number of steps over which sampling schedules run; 0 for all steps or without schedules.
-        sources: Hash of the source of users' learners and strategies; empty for built-in ones.
+        sources: Hash of the source of users' learners and strategies; empty if these are built in.
         numerics: Version of all code that can change numerical results.
     """
 
@@ -419,7 +419,7 @@ class Cell:
 
     @functools.cached_property
     def steps_per_episode(self) -> int:
-        """The number of control steps in the longest episode, which is also that of a training iteration."""
+        """The number of control steps in the longest episode. A training iteration has equally many steps."""
         return make_plant(self.plant, **self.parameters).steps_per_episode(self.frequency)
 
     @property
@@ -451,7 +451,7 @@ def read_study(path: Path | str, overrides: Mapping[str, Any] | None = None) -> 
 
     Args:
         path: Path of the study file, or name of a study in the package.
-        overrides: Values that replace those of the file, by key. Tables are merged.
+        overrides: Values that replace values of the file, by key. Tables are merged.
 
     Raises:
         UserError: The file is missing, is not TOML, or holds an unknown key or a wrong value.

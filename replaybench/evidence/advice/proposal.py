@@ -27,7 +27,7 @@ _PARTS: Final = 4
 
 @dataclass(frozen=True)
 class Capacity:
-    """The buffer capacity by the 90 % rule (de Bruin et al., 2018, section 9.1), and the learning curve behind it.
+    """The buffer capacity by the 90 % rule (de Bruin et al., 2018, section 9.1), and properties of the curve.
 
     Attributes:
         steps: Number of experiences collected until the curve has risen by 90 % of the difference final − start. This
@@ -107,7 +107,7 @@ def improves(rewards: Floats) -> bool:
 
 
 def moving_mean(curve: Floats, window: int) -> Floats:
-    """Return the mean over the last `window` values at each point of a curve, or over fewer at its beginning."""
+    """Return the mean over the last `window` values at each point of a curve, or over fewer values at the start."""
     # A running sum would lose the digits of all values after one huge reward.
     begins = np.maximum(0, np.arange(1, len(curve) + 1) - window)
     return np.array([curve[begin : end + 1].mean() for end, begin in enumerate(begins)])
@@ -128,11 +128,11 @@ _NAMED: Final = 3
 
 
 class Probe(NamedTuple):
-    """A replay strategy with the scores of its trial runs, if there are any.
+    """A replay strategy and the scores of its trial runs.
 
     Attributes:
         name: Notation of the strategy with its capacity, for example `FIFO(1000)[PER]`.
-        capacity: Capacity of the buffer; None if it holds the whole run or is not known.
+        capacity: Capacity of the buffer; None if the buffer holds the whole run, or if the capacity is not known.
         scores: Final score of each seed; NaN where a run failed or was not done. Empty if the strategy was not tried.
         beyond: Differences from FULL[Uniform] (all experiences, sampled uniformly), paired by seed; None for
             FULL[Uniform] itself.
@@ -164,7 +164,7 @@ class Advice:
     """A proposed replay strategy for a plant, with the reasons for the proposal.
 
     Attributes:
-        noise: Standard deviation of the normalised sensor and actuator noise; None if it is not known.
+        noise: Standard deviation of the normalised sensor and actuator noise; None if unknown.
         unit: Text that explains the scale of the scores.
         capacity: Capacity by the 90 % rule; None if there is no learning curve or nothing was learned.
         probes: All strategies that were tried, with the best score first.
@@ -201,7 +201,7 @@ def scores_of(here: xr.Dataset) -> tuple[dict[str, Floats], dict[str, float], st
 
     Scores are relative rewards μ_r (0: random control, 1: dynamic programming) where these are defined. Otherwise 0 is
     random control and 1 is the best single run. If the reward of random control is not known, 0 is the worst single
-    run. If no run beats random control, scores are differences from its reward.
+    run. If no run beats random control, scores are rewards minus that of random control.
 
     Returns:
         scores: Score of each seed by strategy; NaN where a run failed or was not done.
@@ -232,7 +232,7 @@ def scores_of(here: xr.Dataset) -> tuple[dict[str, Floats], dict[str, float], st
 def probes_of(
     scores: dict[str, Floats], missing: Mapping[str, int], tried: Sequence[tuple[Candidate, str, int | None]]
 ) -> list[Probe]:
-    """Compare strategies with FULL[Uniform], seed by seed, and return them with the best mean score first.
+    """Compare strategies with FULL[Uniform], seed by seed, and sort the strategies with the best score first.
 
     `scores` has the score of each seed by strategy, and `missing` the number of seeds that were not run. `tried` lists
     the strategies to compare, each with its notation and capacity.

@@ -121,8 +121,8 @@ def _largest(moved: Floats) -> float:
 def symmetry_of(plant: Plant, frequency: float) -> float | None:
     """Return the largest deviation of a plant from mirror symmetry about its initial state, or None without equations.
 
-    Random states and actions are mirrored. The result is the larger of two deviations: that of the next states from
-    mirrored next states, and that of the rewards from equal rewards, relative to the range of rewards.
+    Random states and actions are mirrored. One deviation is the distance of next states from mirrored next states.
+    The other is the change of the reward, relative to the range of rewards. The larger deviation is returned.
     """
     if not isinstance(plant, OdePlant):
         return None
@@ -166,7 +166,7 @@ SAMPLINGS: Final = ("Uniform", "PER", "PER+IS")
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A recommendation for or against retention and sampling rules, which depends on one trait of the plant.
+    """A recommendation for or against retention and sampling rules, valid in a range of one trait of the plant.
 
     Attributes:
         trait: Name of the attribute of `Traits`.
@@ -206,7 +206,7 @@ class Rule:
 
 
 class Candidate(NamedTuple):
-    """A replay strategy with the rules of advice for and against it."""
+    """A replay strategy, with the rules of advice for and against this strategy."""
 
     retention: str
     sampling: str
