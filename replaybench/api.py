@@ -190,7 +190,7 @@ def replay_offline(
     settings: Mapping[str, Any] | None = None, discount: float | None = None, evaluation_noise: float | None = None,
     progress: bool | None = None,
 ) -> Result[OfflineScores]:  # fmt: skip
-    """Train learners offline from a stored replay buffer, then evaluate them on the buffer's plant.
+    """Train learners offline from a stored replay buffer, and evaluate the learners on the buffer's plant.
 
     Args:
         buffer: A buffer file, or the folder of a study's run. In a folder, `cell` selects the buffer.

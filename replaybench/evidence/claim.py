@@ -125,7 +125,7 @@ def _first_cells(preset: str) -> tuple[Cell, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Claims:
-    """The claims of one paper, which form one family of statistical tests (Holm, 1979)."""
+    """The claims (statements to test) of one paper, which form one family of statistical tests (Holm, 1979)."""
 
     paper: str
     claim: tuple[Claim, ...]
@@ -162,7 +162,7 @@ class Verdict:
     """The result of testing a published claim.
 
     Attributes:
-        effect: Contrasts of the seeds, with their measured sign.
+        effect: Contrast (difference between the claim's cells) of each seed, with the measured sign.
         supports: p value of the hypothesis that the claim is false, corrected for all claims of the paper. A small
             value supports the claim.
         refutes: p value of the hypothesis that the claim is true with a relevant effect, corrected in the same way. A
@@ -180,7 +180,7 @@ class Verdict:
 
     @property
     def split(self) -> bool:
-        """Whether the interquartile mean and the mean disagree on whether the effect is relevant."""
+        """Whether the effect is relevant by either its interquartile mean or its mean, but not by both."""
         return self.effect.n > 0 and len(_relevant(self.claim, self.effect)) > 1
 
 
@@ -195,8 +195,8 @@ def judge(claims: Sequence[Claim], effects: Sequence[Effect | None]) -> list[Ver
       zero, the verdict is "smaller than relevant". "less" is judged in the same way, with the sign changed.
     - A claim that expects "not more" or "not less" gets the opposite of the verdict on the negated claim.
     - A claim that expects the "same" is reproduced if the effect lies significantly within the bounds ± `relevance`
-      (two one-sided tests, Schuirmann, 1987). It is contradicted if the effect is relevant and significantly different
-      from zero.
+      (two one-sided tests, Schuirmann, 1987). The claim is contradicted if the effect is relevant and significantly
+      different from zero.
 
     A claim whose effect is None was not run. Such a claim counts in the correction, so that verdicts do not depend on
     which claims were run.
@@ -263,7 +263,7 @@ def _size(claim: Claim, effect: Effect) -> float:
 
 
 def _more_seeds(claim: Claim, effect: Effect, tests: int) -> int | None:
-    """Return how many more seeds would decide a claim if effect and spread stay as measured; None if too many would.
+    """Return how many more seeds would decide a claim if effect and spread stay as measured, or None for too many.
 
     A relevant effect must become significant and stay relevant. A smaller effect must become significantly less than
     relevant. `tests` is the number of claims for which p values are corrected.

@@ -77,7 +77,7 @@ class Evidence:
 
     @property
     def root_seed(self) -> int:
-        """Root seed; runs with equal root seeds have equal random streams for each seed."""
+        """Root seed of the study. Runs with equal root seeds and equal seeds use the same random numbers."""
         return int(self.study.get("root_seed", 0))
 
     @property
@@ -101,7 +101,7 @@ class Evidence:
         return _place(cell) in self.places and not list(self.differences(cell))
 
     def version(self, cell: Cell) -> int:
-        """Return the oldest version of the numerical code that computed seeds of a cell (condition of a study)."""
+        """Return the oldest version of the numerical code that computed runs of a cell (condition of a study)."""
         whole = int(self.data.attrs["numerics_version"])
         if "cell" not in self.data.coords:
             return whole

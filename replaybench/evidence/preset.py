@@ -43,14 +43,14 @@ _PAPER: Final = "paper.toml"
 
 @dataclass(frozen=True, kw_only=True)
 class Paper:
-    """Settings that all presets of one paper have in common.
+    """Settings that all presets (studies that reproduce figures) of one paper have in common.
 
     Attributes:
         title: Authors, year, title and journal.
         seeds: Number of seeds per condition in the paper.
         scales: Settings of the studies, by scale. Settings under the key `study` apply to all scales.
         reduced: Sentences that describe differences from the paper at any scale.
-        reduced_on: Such sentences for studies on one plant, by the name of the plant.
+        reduced_on: Further sentences that apply to studies on one plant, by the plant's name.
     """
 
     title: str
@@ -90,7 +90,7 @@ class Preset:
     figure: Figure
 
     def study(self, scale: Scale, changes: Mapping[str, Any] | None = None) -> Study:
-        """Return the study that reproduces the figure at a scale, with settings replaced by `changes`."""
+        """Return the study that reproduces the figure at a scale, such as "quick", with changed settings."""
         layers = (self.paper.study, self.figure.study, self.paper.scales[scale], self.figure.scales.get(scale, {}))
         table = functools.reduce(merged, layers, {"name": self.name.replace("/", "-")})
         return build(Study, changed(table, changes or {}), f"{self.name} at scale {scale}")
@@ -102,7 +102,7 @@ class Preset:
         return next((command for plant in plants if (command := missing(plant))), "")
 
     def reductions(self, scale: Scale) -> list[str]:
-        """Return sentences that describe how the study at a scale differs from the paper."""
+        """Return sentences that describe how the study at a scale, such as "quick", differs from the paper."""
         here, there = self.study(scale), self.study("paper")
         sentences = []
         for key in ("seeds", "episodes"):
@@ -128,7 +128,7 @@ def _schedules(here: Study, there: Study) -> Iterator[str]:
 
 
 def preset_names() -> list[str]:
-    """Return the names of all presets, sorted by paper and by number of the figure."""
+    """Return the names of all presets (studies that reproduce figures), sorted by paper and figure number."""
 
     def order(path: Path) -> tuple[str, str, int]:
         stem = path.stem.rstrip("0123456789")
@@ -139,7 +139,7 @@ def preset_names() -> list[str]:
 
 
 def read_preset(name: str) -> Preset:
-    """Read the preset with the given name, such as `debruin2018/fig12`; the case of letters does not matter."""
+    """Read the preset (study that reproduces a figure) with a name such as `debruin2018/fig12`, in any letter case."""
     known = {each.casefold(): each for each in preset_names()}
     if name.casefold() not in known:
         raise _no_preset(name, list(known.values()))
@@ -176,7 +176,7 @@ def _shown(figure: str) -> set[tuple[str, str]]:
 
 
 def presets() -> Iterator[Preset]:
-    """Yield all presets."""
+    """Yield all presets (studies that reproduce figures of papers)."""
     return map(read_preset, preset_names())
 
 
@@ -187,12 +187,12 @@ _UNTIMED: Final = (
 
 
 def folder_of(preset: Preset, scale: Scale) -> Path:
-    """Return the default folder for the results of a preset at a scale."""
+    """Return the default folder for the results of a preset at a scale, such as "quick"."""
     return Path("runs") / f"{preset.name.replace('/', '-')}-{scale}"
 
 
 def show_presets(console: Console, scale: Scale, workers: int, time: bool) -> None:
-    """Print a table of all presets with their number of conditions, their memory and their estimated duration.
+    """Print a table of all presets (studies that reproduce figures), with conditions, memory and estimated duration.
 
     A duration is printed only if the speed of the preset's runs has been measured on this machine. If `time` is True,
     unknown speeds are measured first, which takes some seconds per learner and plant.
@@ -249,7 +249,7 @@ def _duration(cells: Sequence[Cell], workers: int, rule: Rule | None) -> str | N
 
 
 def announce(console: Console, preset: Preset, scale: Scale) -> None:
-    """Print the name of a preset, a description of the comparison, and all differences from the paper."""
+    """Print the name of a preset (study that reproduces a figure), its content, and differences from the paper."""
     console.print(f"[bold]{preset.name}[/]: {preset.figure.figure} of {preset.paper.title}", highlight=False)
     console.print(preset.figure.shows, markup=False, highlight=False)
     for reduction in preset.reductions(scale):

@@ -84,7 +84,7 @@ def estimate(
 
     Args:
         cells: The cells that are still to be computed.
-        everyone: All cells of the study, including finished cells. Their plants need reference controllers.
+        everyone: All cells of the study. Reference controllers, such as random control, are needed for all plants.
         rule: Rule for the grid of dynamic programming, which is one of the reference controllers.
         workers: Number of worker processes.
         measure: Whether to measure unknown speeds in trial runs of some seconds.

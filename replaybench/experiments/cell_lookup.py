@@ -62,7 +62,7 @@ def _find_file(
     Args:
         path: A run folder, or a file.
         member: Index of a member (one seed) in the file, or None.
-        names: Acceptable names of the file without suffix, the preferred one first.
+        names: Acceptable names of the file without suffix, the preferred name first.
         options: Names of the values in error messages by axis, such as `--strategy`.
         **chosen: Values that select the cell, such as `plant="Magman"` or `seed=3`. None accepts every value.
 
@@ -106,19 +106,19 @@ def _find_file(
 
 
 def find_recording(path: Path, member: int | None, **chosen: Any) -> tuple[Path, int | None]:
-    """Find the buffer file with the chosen values in a run folder, and the index of a member (seed) in the file."""
+    """Find the buffer file of the chosen settings in a run folder, and the index of a member (seed) in the file."""
     return _find_file(path, member, ("buffer",), **chosen)
 
 
 def find_policy(path: Path, member: int | None, **chosen: Any) -> tuple[Path, int | None]:
-    """Find the policy file with the chosen values in a run folder, and the index of a member (seed) in the file."""
+    """Find the policy file of the chosen settings in a run folder, and the index of a member (seed) in the file."""
     return _find_file(path, member, ("policy",), **chosen)
 
 
 def find_inspected(path: Path, member: int | None, **chosen: Any) -> tuple[Path, int | None]:
-    """Find the buffer, scores or checkpoint file with the chosen values for the command `inspect`.
+    """Find the buffer, scores or checkpoint file of the chosen settings for the command `inspect`.
 
-    Without chosen values, the run folder itself is returned.
+    Without chosen settings, the run folder itself is returned.
     """
     if path.is_dir() and all(value is None for value in chosen.values()):
         return path, member

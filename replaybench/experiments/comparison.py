@@ -344,8 +344,8 @@ def verdict(data: xr.Dataset, baseline: str | None = None) -> str:
     """Return one sentence that compares the best strategy with a baseline, by default the study's first strategy.
 
     Each strategy is compared with the baseline under the same conditions, seed by seed. Differences are averaged over
-    conditions, and p values are corrected for the number of strategies (Holm, 1979). Learners
-    are compared if there is one strategy only.
+    conditions, and p values are corrected for the number of strategies (Holm, 1979). If there is only one strategy,
+    learners are compared.
     """
     axis: Axis = "learner" if data.sizes["strategy"] == 1 < data.sizes["learner"] else "strategy"
     base, conditions = baseline_of(data, baseline, axis), np.prod([data.sizes[name] for name in ("noise", "frequency")])

@@ -92,7 +92,7 @@ class History:
         self._workers, self._length, self._at_once, self._begun = workers, length, 0, False
 
     def take(self, new: Event) -> None:
-        """Update the progress by an event of the sweep."""
+        """Update the progress from an event of the sweep."""
         if new["event"] == "begin":
             self._begin, self._end, self._at_once = new, None, 0
             for known in self.cells.values():

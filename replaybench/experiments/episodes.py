@@ -134,7 +134,7 @@ def _count_step(
 
 
 class PlantModel:
-    """A model that computes synthetic experiences of M members from the noise-free plant and the agents' policies."""
+    """A model that computes synthetic experiences of M learners from the noise-free plant and the agents' policies."""
 
     def __init__(self, env: PopulationEnv, agent: Learner) -> None:
         self.env, self.agent = env, agent

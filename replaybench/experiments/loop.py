@@ -17,7 +17,7 @@ from replaybench.runtime.arrays import Bools
 
 
 def training_episode(env: PopulationEnv, agent: Learner, replay: Replay, episode: int) -> LiveEpisodes:
-    """Run one exploring episode of every member (independent learner), and store the experiences.
+    """Run one training episode of every member (independent learner) with exploration, and store the experiences.
 
     The returned object holds the scores and lengths of the episodes.
     """
@@ -29,7 +29,7 @@ def training_episode(env: PopulationEnv, agent: Learner, replay: Replay, episode
 
 
 def training_steps(agent: Learner, replay: Replay, episodes: LiveEpisodes, steps: int, episode: int) -> None:
-    """Run a number of exploring steps of every member (independent learner), and store the experiences.
+    """Run some training steps of every member (independent learner) with exploration, and store the experiences.
 
     If the episode of a member ends, the next episode begins at once. Exploration depends on `episode`, the number of
     the training iteration.

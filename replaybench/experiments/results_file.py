@@ -117,7 +117,7 @@ def _digest(content: bytes | memoryview) -> bytes:
 
 
 def read_results(path: Path | str) -> xr.Dataset:
-    """Read the results of a study from a results file or a run folder, after verifying their checksum."""
+    """Read the results of a study from a results file or a run folder, and verify the checksum."""
     path = Path(path)
     if path.is_dir():
         if not (path / "results.nc").is_file():

@@ -133,7 +133,7 @@ class Snapshots:
             self.policies["greedy"] = np.full(run, np.nan)
 
     def take(self, done: int, agent: Learner, replay: Replay) -> None:
-        """Take a snapshot if one is due after `done` episodes.
+        """Take a snapshot if a snapshot is due after `done` episodes.
 
         Policies are recorded for the members of `agent`, which may be the first members only.
         """

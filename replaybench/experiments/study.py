@@ -95,7 +95,7 @@ class Study:
         episodes: Number of training episodes, or of iterations if updates follow a number of steps. An iteration has as
             many steps as the longest episode.
         update_every: Number of steps between updates; 0 for updates after each episode. By default, each plant has its
-            own value. With a number of steps, the next episode follows at once after an episode.
+            own value. With a number of steps, a new episode begins as soon as an episode ends.
         block: Number of seeds that run together as one population. On a GPU, all seeds run together.
         capacity: Number of experiences in a bounded buffer, unless its retention names a capacity (`FIFO(5000)`).
         greedy_every: Number of training episodes between greedy episodes, from which nothing is learned.

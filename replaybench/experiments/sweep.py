@@ -50,7 +50,7 @@ class Outcome(NamedTuple):
     Attributes:
         data: Results of the finished cells (combinations of settings).
         figures: Paths of the figures.
-        status: Exit status, which is 0, 130 after Ctrl-C, or 143 after SIGTERM.
+        status: Exit status, which is 0 without interruption, 130 after Ctrl-C, or 143 after SIGTERM.
     """
 
     data: xr.Dataset
@@ -85,7 +85,7 @@ def run_sweep(
     """Run a study into a folder, or continue an interrupted run, in worker processes.
 
     Args:
-        cluster: Address of a Dask scheduler, whose workers are used instead of local ones; or None.
+        cluster: Address of a Dask scheduler, whose workers are used instead of local workers; or None.
         checkpoint_seconds: Interval between checkpoints of each running cell (combination of settings) in seconds.
         figures: Functions for figures. By default, no figures are drawn.
     """
@@ -252,7 +252,7 @@ def _jobs(
 ) -> list[Job]:
     """Return the jobs that compute reference scores and unfinished cells, in the order in which the jobs start.
 
-    Workers write the files of cells into the run folder `home`. If `home` is None, they return the files.
+    Workers write the files of cells into the run folder `home`. If `home` is None, workers return the files.
     """
     # Dynamic programming solves without noise, so reports show one solution per plant and rate.
     shown = {(cell.plant, cell.frequency): point for point, cell in reversed(points.items())}.values()

@@ -40,7 +40,7 @@ class FittedTable:
     Attributes:
         names: Headings of the columns that contain names.
         right: Headings of the columns that are aligned to the right.
-        droppable: Headings of the columns that may be left out, the most important one first.
+        droppable: Headings of the columns that may be left out, with important columns first.
     """
 
     headings: Sequence[str]

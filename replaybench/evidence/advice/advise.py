@@ -312,7 +312,7 @@ def _capacity(here: xr.Dataset, collected: xr.DataArray | None) -> proposal.Capa
 def _tried(names: Sequence[str], room: int | None) -> list[tuple[str, str, str, int | None]]:
     """Return retention, sampling, name and capacity of those strategies in `names` that the rules cover.
 
-    The capacity is `room` for strategies that do not state one, and None for FULL.
+    The capacity is `room` for strategies that state no capacity, and None for FULL.
     """
     covered = []
     for name in names:

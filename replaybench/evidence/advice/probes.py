@@ -80,7 +80,7 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """The number of episodes of every run, and the number of strategies to try in addition to FULL[Uniform]."""
+    """The number of episodes of every run, and the number of strategies to compare with FULL[Uniform]."""
 
     episodes: int
     probes: int

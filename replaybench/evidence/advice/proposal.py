@@ -27,7 +27,7 @@ _PARTS: Final = 4
 
 @dataclass(frozen=True)
 class Capacity:
-    """The buffer capacity by the 90 % rule (de Bruin et al., 2018, section 9.1), and properties of the curve.
+    """The buffer capacity by the 90 % rule (de Bruin et al., 2018, section 9.1), and properties of the learning curve.
 
     Attributes:
         steps: Number of experiences collected until the curve has risen by 90 % of the difference final − start. This
@@ -98,7 +98,7 @@ def ninety_percent(rewards: Floats, steps: Floats, start: float) -> Capacity | N
 def improves(rewards: Floats) -> bool:
     """Return whether the last quarter of learning curves has significantly higher rewards than the first quarter.
 
-    The test is that of Mann and Whitney. `rewards` has shape `[seeds, episodes]`.
+    The Mann-Whitney test is used. `rewards` has shape `[seeds, episodes]`.
     """
     quarter = max(1, rewards.shape[1] // _PARTS)
     whole = rewards[np.isfinite(rewards).all(axis=1)]
@@ -199,9 +199,9 @@ class Advice:
 def scores_of(here: xr.Dataset) -> tuple[dict[str, Floats], dict[str, float], str]:
     """Return the final scores of all strategies for one plant, learner, noise and control rate.
 
-    Scores are relative rewards μ_r (0: random control, 1: dynamic programming) where these are defined. Otherwise 0 is
+    Scores are relative rewards μ_r (0: random control, 1: dynamic programming) where μ_r is defined. Otherwise 0 is
     random control and 1 is the best single run. If the reward of random control is not known, 0 is the worst single
-    run. If no run beats random control, scores are rewards minus that of random control.
+    run. If no run beats random control, scores are rewards minus the reward of random control.
 
     Returns:
         scores: Score of each seed by strategy; NaN where a run failed or was not done.
@@ -232,7 +232,7 @@ def scores_of(here: xr.Dataset) -> tuple[dict[str, Floats], dict[str, float], st
 def probes_of(
     scores: dict[str, Floats], missing: Mapping[str, int], tried: Sequence[tuple[Candidate, str, int | None]]
 ) -> list[Probe]:
-    """Compare strategies with FULL[Uniform], seed by seed, and sort the strategies with the best score first.
+    """Compare strategies seed by seed with the baseline FULL[Uniform], and return the best score first.
 
     `scores` has the score of each seed by strategy, and `missing` the number of seeds that were not run. `tried` lists
     the strategies to compare, each with its notation and capacity.

@@ -166,15 +166,15 @@ SAMPLINGS: Final = ("Uniform", "PER", "PER+IS")
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A recommendation for or against retention and sampling rules, valid in a range of one trait of the plant.
+    """A recommendation for or against retention and sampling rules, valid in a range of one trait (measured property).
 
     Attributes:
-        trait: Name of the attribute of `Traits`.
+        trait: Name of the trait, which is an attribute of `Traits`.
         least, most: Range of the trait in which the rule holds, including its ends.
         for_: Retention and sampling rules that are recommended.
         against: Retention and sampling rules that are advised against.
         section: Section of de Bruin et al. (2018).
-        claims: Ids of the claims of that paper that support the rule.
+        claims: Ids of the paper's claims that support the rule.
         evidence: Keys of stored results in `evidence.json`.
     """
 
@@ -190,11 +190,11 @@ class Rule:
     evidence: tuple[str, ...]
 
     def value(self, traits: Traits) -> float | None:
-        """Return the value of the trait on which the rule depends."""
+        """Return the value of the trait (measured property of the plant) on which the rule depends."""
         return vars(traits)[self.trait]  # type: ignore[no-any-return]
 
     def holds(self, traits: Traits) -> bool:
-        """Return whether the trait of the rule is known and lies within the range in which the rule holds."""
+        """Return whether the trait (measured property of the plant) is known and in the range of the rule."""
         value = self.value(traits)
         return value is not None and self.least <= value <= self.most
 
