@@ -66,7 +66,7 @@ class Result(Generic[T]):
         """Draw learning curves, the solution of a plant, or the rewards of an offline replay.
 
         Args:
-            **chosen: The plant to draw, as `plant="Magman"`. Required if the results of a study hold several plants.
+            **chosen: The plant to draw, such as `plant="Magman"`. Required if a study's results hold several plants.
 
         Raises:
             UserError: The result has no figure, or the results do not hold this plant.
@@ -107,18 +107,18 @@ def sweep(
     A script must call this function under `if __name__ == "__main__":`, because worker processes import the script.
 
     Args:
-        study: A study, the path of a study file, or the name of a study in the package.
+        study: A study, the path of a study file, or the name of a study that the package contains.
         output: Folder for the results; `runs/<name of the study>` by default.
         workers: Number of local worker processes; one per core by default.
-        cluster: Address of a Dask scheduler, whose workers are used instead of local ones.
+        cluster: Address of a Dask scheduler, whose workers are used instead of local workers.
         progress: Whether to print progress. By default, progress is printed in notebooks only.
 
     Returns:
         The results as an `xarray.Dataset`, wrapped in a `Result`.
 
     Raises:
-        UserError: The study cannot run here, needs more memory or disk than is free, or its folder is in use.
-        KeyboardInterrupt: Ctrl-C was pressed. Checkpoints were written, and the same call continues the run.
+        UserError: The study cannot run on this machine, memory or disk space is too small, or the folder is in use.
+        KeyboardInterrupt: Ctrl-C was pressed. Checkpoints were written. Repeat the call to continue the run.
 
     Example:
         >>> results = replaybench.sweep("demo", workers=4)
@@ -135,7 +135,7 @@ def sweep(
 
 
 def open_results(path: Path | str) -> Result[xr.Dataset]:
-    """Read the results of a study from its run folder or results file, and verify their checksum.
+    """Read the results of a study from a run folder or a results file, and verify the checksum.
 
     Returns:
         The results as an `xarray.Dataset`, wrapped in a `Result`.
@@ -165,7 +165,7 @@ def solve(plant: OdePlant | str, frequency: float | None = None, **options: Any)
     Args:
         plant: The plant, or its name.
         frequency: Control rate in Hz; the plant's own rate by default.
-        **options: `grid`, `discount`, `variant`, `tolerance` and `store`, as keyword arguments of
+        **options: Keyword arguments `grid`, `discount`, `variant`, `tolerance` and `store` of
             `replaybench.baselines.fuzzy_q_iteration.solve`.
 
     Returns:
@@ -190,21 +190,21 @@ def replay_offline(
     settings: Mapping[str, Any] | None = None, discount: float | None = None, evaluation_noise: float | None = None,
     progress: bool | None = None,
 ) -> Result[OfflineScores]:  # fmt: skip
-    """Train learners offline from a stored replay buffer, then evaluate them on the buffer's plant.
+    """Train learners offline from a stored replay buffer, and evaluate the learners on the buffer's plant.
 
     Args:
         buffer: A buffer file, or the folder of a study's run. In a folder, `cell` selects the buffer.
-        strategy: Retention and sampling of the new buffer.
+        strategy: Retention and sampling rules of the new buffer, such as `FULL[PER]`.
         output: New folder for the policy, the scores and a figure; `runs/replay-…` by default.
-        cell: In a folder, the `learner`, `strategy`, `noise`, `frequency` or `seed` of the buffer.
-        plant: The plant on which to evaluate. Required if it is defined in a Python file (`plant.py:MyPlant`).
+        cell: Values of `learner`, `strategy`, `noise`, `frequency` or `seed` that select one buffer of a run folder.
+        plant: The plant on which to evaluate. Required if the plant is defined in a Python file (`plant.py:MyPlant`).
         updates: Number of updates of each learner.
-        capacity: Capacity of the new buffer in experiences; by default, it holds all stored experiences.
+        capacity: Capacity of the new buffer in experiences; by default, the number of stored experiences.
         seeds: Number of learners. By default, one for each recorded learner, and at least 8.
         settings: Settings of the learner that differ from their defaults.
-        discount: Discount γ of a control step; by default the discount in the run that filled the buffer.
-        evaluation_noise: Standard deviation of the noise in evaluations, in normalised units; by default that in the
-            run.
+        discount: Discount γ of a control step; by default the discount of the run that filled the buffer.
+        evaluation_noise: Standard deviation of the noise in evaluations, in normalised units; by default the
+            noise of the run that filled the buffer.
         progress: Whether to print progress. By default, progress is printed in notebooks only.
 
     Returns:
@@ -236,17 +236,17 @@ def advise(
     """Recommend a retention and a sampling strategy for a replay buffer.
 
     Args:
-        subject: The folder of a study's run, a buffer file, or the name of a plant. A plant is tested in new runs.
+        subject: The folder of a study's run, a buffer file, or the name of a plant. For a plant, new runs are made.
         output: Folder of the new runs; `runs/advice-PLANT` by default.
-        noise: Standard deviation of sensor and actuator noise in new runs or in results to use, in normalised units.
-        frequency: Control rate in new runs or in results to use, in Hz.
+        noise: Noise of new runs, or noise that selects stored results; a standard deviation in normalised units.
+        frequency: Control rate of new runs, or control rate that selects stored results, in Hz.
         memory: Largest number of experiences that a buffer may hold; 0 for no limit.
         workers: Number of local worker processes; one per core by default.
         progress: Whether to print progress. By default, progress is printed in notebooks only.
         **options: Settings of new runs: `minutes`, `learner`, `seeds`, `episodes`, `probes`, `root_seed`, `settings`.
 
     Returns:
-        A list with one recommendation for each plant, noise and rate, wrapped in a `Result`.
+        A list with one recommendation for each plant, noise and control rate, wrapped in a `Result`.
 
     Raises:
         UserError: There is no such plant or file, or the folder has no results of the strategy `FULL[Uniform]`.
@@ -274,7 +274,7 @@ def report(run: Path | str, output: Path | str | None = None) -> Result[Path]:
         The path of the HTML file, wrapped in a `Result`.
 
     Raises:
-        UserError: There are no results, `output` exists, or a library for reports is not installed.
+        UserError: There are no results, the file `output` exists, or a library for reports is not installed.
 
     Example:
         >>> replaybench.report("runs/mine")
@@ -287,7 +287,7 @@ def report(run: Path | str, output: Path | str | None = None) -> Result[Path]:
 
 
 def _console(progress: bool | None) -> Console:
-    """Return a console for progress, which is quiet if `progress` is False, or if it is None outside notebooks."""
+    """Return a console that prints only if `progress` is True, or if `progress` is None in a notebook."""
     console = Console(emoji=False)
     if not (console.is_jupyter if progress is None else progress):
         return Console(quiet=True)

@@ -1,7 +1,7 @@
 """Published claims, defined as contrasts between cells of presets, and the statistical tests that judge them.
 
 The folder `claims` has one TOML file with the claims of each paper. A cell is one combination of plant, learner,
-strategy, noise and control rate. A claim names a cell by those of these values that identify it in its preset.
+strategy, noise and control rate. A claim names a cell by the values that identify the cell in a preset.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Claim:
         source: Section, figure or table of the paper.
         statement: The claim, paraphrased.
         preset: Name of the preset that defines the cells, for example `debruin2018/fig12`.
-        plus: Cells with positive sign. Each is a table of those axes (plant, learner, strategy, noise, frequency) that
-            identify it, and of its `preset` if that differs.
+        plus: Cells with positive sign. Each cell is given by the values (plant, learner, strategy, noise, frequency)
+            that identify the cell, and by `preset` if the cell belongs to another preset.
         minus: Cells with negative sign, in the same form.
         where: Values that all cells have in common, by axis.
         level: Number to subtract from the contrast; 0 if cells are only compared with each other.
@@ -54,7 +54,7 @@ class Claim:
             "whole": mean score of all training episodes;
             "first STEPS", "last STEPS": mean score of the training episodes in the first or last control steps;
             "evaluation", "evaluation STEPS": mean score of all evaluations, or of those in the last control steps;
-            "noise SIGNAL": mean absolute noise of a signal in the replayed experiences, divided by its expectation
+            "noise SIGNAL": mean absolute noise of a signal in the replayed experiences, divided by the expectation
             σ √(2/π) (de Bruin et al., 2018, table 6);
             "metric NAME": mean of a metric of the learner over the last tenth of the run.
         logarithm: Whether to compare log10 of the measure. Values below 1e-6 count as 1e-6.
@@ -81,13 +81,14 @@ class Claim:
     def cells(self) -> tuple[list[Cell], list[Cell]]:
         """Return the cells (conditions of a study) that enter the contrast with positive and with negative sign.
 
-        The cells are those at the paper's scale. If seeds are computed in several blocks, only the first is included.
+        The cells have the paper's number of seeds and episodes. If a condition is divided into several cells with
+        different seeds, only the first cell is included.
         """
         cells = [self._cell(named) for named in (*self.plus, *self.minus)]
         return cells[: len(self.plus)], cells[len(self.plus) :]
 
     def presets(self) -> list[str]:
-        """Return the preset of each cell (condition of a study) of the contrast; positive cells come first."""
+        """Return the preset of each cell (condition of a study) in the contrast, with positive cells first."""
         return [place.get("preset", self.preset) for place in self.places()]
 
     @property
@@ -96,7 +97,7 @@ class Claim:
         return -1 if self.expects.endswith("less") else 1
 
     def denied(self) -> Claim | None:
-        """Return the claim that this one negates ("more" for "not more"), or None if this one is not a negation."""
+        """Return the claim with "more" or "less" that this claim negates, or None if this claim is no negation."""
         direction: Literal["less", "more"] = "less" if self.upwards < 0 else "more"
         return replace(self, expects=direction) if self.expects.startswith("not ") else None
 
@@ -124,7 +125,7 @@ def _first_cells(preset: str) -> tuple[Cell, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Claims:
-    """The claims of one paper, which form one family of statistical tests (Holm, 1979)."""
+    """The claims (statements to test) of one paper, which form one family of statistical tests (Holm, 1979)."""
 
     paper: str
     claim: tuple[Claim, ...]
@@ -151,7 +152,7 @@ _OF_A_DENIAL: Final[dict[Word, Word]] = {
     "contradicted": "reproduced",
     "smaller than relevant": "reproduced",
 }
-"""Verdict on a claim that negates another one, by the verdict on the other one."""
+"""Verdict on a claim that negates another claim, by the verdict on the negated claim."""
 _ONE_SIDED: Final = 0.84
 """Quantile of the normal distribution for a power of 80 %."""
 
@@ -161,12 +162,12 @@ class Verdict:
     """The result of testing a published claim.
 
     Attributes:
-        effect: Contrasts of the seeds, with their measured sign.
+        effect: Contrast (difference between the claim's cells) of each seed, with the measured sign.
         supports: p value of the hypothesis that the claim is false, corrected for all claims of the paper. A small
             value supports the claim.
         refutes: p value of the hypothesis that the claim is true with a relevant effect, corrected in the same way. A
             small value refutes the claim.
-        more_seeds: Number of further seeds that would decide the claim if the effect stays as measured. It is 0 if the
+        more_seeds: Number of further seeds that would decide the claim if the effect stays as measured; 0 if the
             claim is decided, and None if the effect is too near to a bound or has no spread.
     """
 
@@ -179,7 +180,7 @@ class Verdict:
 
     @property
     def split(self) -> bool:
-        """Whether the interquartile mean and the mean disagree on whether the effect is relevant."""
+        """Whether the effect is relevant by either its interquartile mean or its mean, but not by both."""
         return self.effect.n > 0 and len(_relevant(self.claim, self.effect)) > 1
 
 
@@ -187,18 +188,18 @@ def judge(claims: Sequence[Claim], effects: Sequence[Effect | None]) -> list[Ver
     """Judge all claims of one paper with control of the family-wise error rate (Holm, 1979).
 
     An effect is relevant if its interquartile mean and its mean are at least the smallest effect of interest,
-    `Claim.relevance`. "Significantly" means by both the test (p < 0.05) and the 95 % interval.
+    `Claim.relevance`. "Significantly" means that the test (p < 0.05) and the 95 % interval agree.
 
     - A claim that expects "more" is reproduced if the effect is relevant and significantly above zero. If the effect is
       significantly smaller than relevant, the verdict is "contradicted". If such an effect is also significantly above
       zero, the verdict is "smaller than relevant". "less" is judged in the same way, with the sign changed.
-    - A claim that expects "not more" or "not less" has the opposite verdict of the claim that it negates.
+    - A claim that expects "not more" or "not less" gets the opposite of the verdict on the negated claim.
     - A claim that expects the "same" is reproduced if the effect lies significantly within the bounds ± `relevance`
-      (two one-sided tests, Schuirmann, 1987). It is contradicted if the effect is relevant and significantly different
-      from zero.
+      (two one-sided tests, Schuirmann, 1987). The claim is contradicted if the effect is relevant and significantly
+      different from zero.
 
-    A claim whose effect is None was not run. It still counts in the correction, so that a verdict does not depend on
-    which other claims were run.
+    A claim whose effect is None was not run. Such a claim counts in the correction, so that verdicts do not depend on
+    which claims were run.
     """
     pairs = list(zip(claims, effects, strict=True))
     chances = [(1.0, 1.0) if effect is None else _chances(claim, effect) for claim, effect in pairs]
@@ -235,14 +236,14 @@ def _word(claim: Claim, effect: Effect, supports: float, refutes: float) -> Word
 def _relevant(claim: Claim, effect: Effect) -> set[bool]:
     """Return whether an effect is relevant by its interquartile mean and by its mean, as a set of one or two answers.
 
-    For rise times only the interquartile mean counts. The mean would depend on the length of runs that never rise.
+    For rise times, only the interquartile mean is tested. The mean would depend on the length of runs that never rise.
     """
     statistics = (effect,) if claim.measure == "rise" else (effect, replace(effect, statistic="mean"))
     return {_size(claim, each) >= claim.relevance for each in statistics}
 
 
 def _chances(claim: Claim, effect: Effect) -> tuple[float, float]:
-    """Return the p values of two hypotheses: that the claim is false, and that it is true with a relevant effect."""
+    """Return p values of two hypotheses: the claim is false, and the claim is true with a relevant effect."""
     if denied := claim.denied():
         doubt, trust = _chances(denied, effect)
         return trust, doubt
@@ -262,7 +263,7 @@ def _size(claim: Claim, effect: Effect) -> float:
 
 
 def _more_seeds(claim: Claim, effect: Effect, tests: int) -> int | None:
-    """Return how many more seeds would decide a claim if effect and spread stay as measured; None if too many would.
+    """Return how many more seeds would decide a claim if effect and spread stay as measured, or None for too many.
 
     A relevant effect must become significant and stay relevant. A smaller effect must become significantly less than
     relevant. `tests` is the number of claims for which p values are corrected.

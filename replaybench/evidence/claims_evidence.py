@@ -1,8 +1,8 @@
 """Results of finished runs for the cells that published claims compare.
 
 A cell is one combination of plant, learner, strategy, noise and control rate, with all its seeds. A run counts as
-evidence for a cell if it has results for the same combination with the same settings. Seeds, number of episodes and
-`greedy_every` may differ. Python files that a study file names are not imported.
+evidence for a cell if the run has results for the same combination with the same settings. Seeds, number of episodes
+and `greedy_every` may differ. Python files that a study file names are not imported.
 """
 
 import dataclasses
@@ -32,11 +32,11 @@ from replaybench.runtime.errors import UserError
 
 
 class Correction(NamedTuple):
-    """A corrected mistake of a learner, because of which earlier results do not count as evidence.
+    """A mistake of a learner that was corrected. Results of the earlier code do not count as evidence.
 
     Attributes:
-        learner: Name of the learner. Its variants are affected, too.
-        strategy: Regular expression that matches in the names of affected strategies.
+        learner: Name of the learner. Variants of this learner are affected, too.
+        strategy: Regular expression that matches a part of the name of each affected strategy.
         version: First version of the numerical code without the mistake.
     """
 
@@ -54,9 +54,9 @@ STATISTIC: Final[Statistic] = "interquartile mean"
 _STUDY_WIDE: Final = ("discount", "observe", "device")
 """Settings that change results and have the same name in a study file and in a cell."""
 _LEAST: Final = 1e-6
-"""Lower limit of values whose logarithm is taken; smaller values are of the size of rounding errors."""
+"""Lower limit of values before the logarithm. Smaller values have the size of rounding errors."""
 _ALIKE: Final = 1e-3
-"""Largest difference of reference rewards between comparable runs, as a fraction of the range between the rewards."""
+"""Largest difference of a reference reward between comparable runs, as a fraction of the range of these rewards."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Evidence:
 
     @property
     def root_seed(self) -> int:
-        """Root seed; runs with equal root seeds have equal random streams for each seed."""
+        """Root seed of the study. Runs with equal root seeds and equal seeds use the same random numbers."""
         return int(self.study.get("root_seed", 0))
 
     @property
@@ -97,11 +97,11 @@ class Evidence:
         return {tuple(self.axes[axis][i] for axis, i in zip(AXES, at, strict=True)) for at in np.argwhere(there)}
 
     def holds(self, cell: Cell) -> bool:
-        """Return whether the run folder has results of a cell (condition of a study) with the same settings."""
+        """Return whether the run folder has results for a cell (condition of a study), with equal settings."""
         return _place(cell) in self.places and not list(self.differences(cell))
 
     def version(self, cell: Cell) -> int:
-        """Return the oldest version of the numerical code that computed seeds of a cell (condition of a study)."""
+        """Return the oldest version of the numerical code that computed runs of a cell (condition of a study)."""
         whole = int(self.data.attrs["numerics_version"])
         if "cell" not in self.data.coords:
             return whole
@@ -109,9 +109,9 @@ class Evidence:
         return min(self.numerics.get(each, whole) for each in ids)
 
     def differences(self, cell: Cell) -> Iterator[str]:
-        """Yield the settings, as text, in which the stored results differ from a cell (condition of a study).
+        """Yield each setting, as text, in which the stored results differ from a cell (condition of a study).
 
-        A mistake in the results that has been corrected since also counts as a difference.
+        A mistake of the earlier code that computed the results also counts as a difference.
         """
         for each in CORRECTIONS:
             affected = cell.learner.partition(":")[0] == each.learner and re.search(each.strategy, cell.strategy)
@@ -172,7 +172,7 @@ def read_evidence(path: Path) -> Evidence:
 
 
 def measured(evidence: Evidence, cell: Cell, measure: str) -> Floats:
-    """Return a measure of a cell (condition of a study) for each seed; NaN where a run failed or is missing.
+    """Return a measure of a cell (condition of a study) for each seed, with NaN for failed or missing runs.
 
     `measure` is a name such as "final"; `Claim.measure` lists all of them.
     """
@@ -215,7 +215,7 @@ class Finding:
 
 
 def find(claim: Claim, runs: Sequence[Evidence]) -> Finding | None:
-    """Compute the effect of a claim from the results in run folders; return None if some results are missing.
+    """Compute the effect of a claim from the results in run folders, or return None if some results are missing.
 
     The conditions that a claim compares may come from several run folders with equal root seed and number of episodes.
     Only the results with the most episodes are used. Results with different root seeds are pooled.
@@ -263,7 +263,7 @@ def _of(claim: Claim, runs: Sequence[Evidence], root_seed: int, episodes: int) -
 
 
 def _sample(cell: Cell, runs: Sequence[Evidence], claim: Claim) -> tuple[Floats, int, Evidence]:
-    """Return the measure of a cell per seed, its number of failed runs, and the run folder that has most seeds."""
+    """Return the measure of a cell per seed, the number of failed runs, and the results that have most seeds."""
     samples = [measured(run, cell, claim.measure) for run in runs]
     best = max(range(len(runs)), key=lambda i: int(np.isfinite(samples[i]).sum()))
     failed = runs[best].data["failed"].sel({axis: getattr(cell, axis) for axis in AXES})

@@ -34,9 +34,9 @@ _STEPS: Final = 20
 def learner_cell(
     learner: str, strategy: str = "FULL[PER]", settings: Mapping[str, Any] | None = None, updating: int = 2
 ) -> Cell:
-    """Return a cell (condition of a study) that trains a learner on the pendulum with a few seeds, for tests.
+    """Return a small training run of a learner on the pendulum, with a few seeds, as a cell of a study for tests.
 
-    `updating` is the number of episodes with updates, after the learner's warm-up episodes.
+    `updating` is the number of episodes with updates, which follow the learner's warm-up episodes.
     """
 
     def cell(episodes: int) -> Cell:
@@ -52,7 +52,7 @@ def learner_cell(
 
 @contextlib.contextmanager
 def _advanced(cell: Cell, ill: int | None = None) -> Iterator[CellRun]:
-    """Yield a finished run of a cell. If `ill` is given, the initial weights of this member are NaN."""
+    """Yield a finished run of a cell. If `ill` is given, all initial weights of the member `ill` are NaN."""
     with contextlib.closing(CellRun(cell)) as run:
         if ill is not None:
             for array in run.agent.weights().values():
@@ -233,7 +233,7 @@ def show_check(console: Console, name: str) -> int:
 
 
 def _part(name: str) -> str:
-    """Return the simplest strategy that contains a given rule; empty if no rule of strategies has this name."""
+    """Return the simplest strategy that contains the rule `name`, or an empty text if there is no such rule."""
     own = _OWN.match(name)
     bare = own[1] if own else name.partition("(")[0]
     wholes = ((RETENTIONS, "{}[Uniform]"), (SAMPLINGS, "FIFO[{}]"), (WEIGHTINGS, "FIFO[PER+{}]"))

@@ -38,8 +38,8 @@ The function returns a description of the fault, or an empty text if the behavio
 def checked(promises: Promises[S], subject: S) -> Iterator[tuple[str, str]]:
     """Test a plant, strategy or learner, and yield each required behaviour with a description of the fault.
 
-    The description is empty if the test passed. An exception counts as a fault; the description then contains the last
-    line of the traceback that lies in a user's file. `promises` has the function that tests each required behaviour.
+    The description is empty if the test passed. An exception counts as a fault. Its description contains the last line
+    of the traceback that lies in a user's file. `promises` maps each required behaviour to a function that tests it.
     """
     for promise, problem in promises.items():
         try:
@@ -51,7 +51,7 @@ def checked(promises: Promises[S], subject: S) -> Iterator[tuple[str, str]]:
 
 
 def difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
-    """Compare two dictionaries of arrays, and return the names of unequal arrays as text, empty if all are equal.
+    """Compare two dictionaries of arrays, and return a text with the names of unequal arrays, or an empty text.
 
     The comparison is bit for bit, and NaN equals NaN. An array that only one dictionary has counts as unequal.
     """
@@ -63,20 +63,20 @@ def difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
 
 
 def rows(run: Mapping[str, NDArray[Any]], members: list[int]) -> dict[str, NDArray[Any]]:
-    """Select some members from every array of a dictionary; the first axis of each array counts members."""
+    """Select the given indices along the first axis of every array in a dictionary."""
     return {name: array[members] for name, array in run.items()}
 
 
 _CAPACITY, _BATCH, _STEPS, _EPISODES, _UPDATES = 64, 8, 20, 12, 2
 _FIELDS: Final = {**step_fields(2, 1), "exploration": 1, "label": 1}
-"""Widths of the stored fields; `label` holds the serial number of a step, or 0 for a synthetic step."""
+"""Number of values in each stored field. `label` is the serial number of a step, or 0 for a synthetic step."""
 _FALSE_ALARM: Final = 1e-6
 _DRAWS: Final = 600
 _DRAWN: Final = ("idx", "serial", "probability", "weight", "actor_weight", "rate_factor")
 
 
 class Case(NamedTuple):
-    """A replay strategy to test, with the unit (single step or trajectory segment) that it stores and samples."""
+    """A replay strategy to test, with the unit that is stored and sampled: a single step or a trajectory segment."""
 
     strategy: Strategy
     unit: Unit = STEP
@@ -99,7 +99,7 @@ class _Model:
 
 
 class _Rule(TraceRule):
-    """A rule for stored values that a learner computes; it sets them to 0 or 1 after each update."""
+    """A rule that sets the learner's stored values to 0 or 1 after each update."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
@@ -112,7 +112,7 @@ class _Rule(TraceRule):
 class Run:
     """A simulated training run that alternates between storing an episode and sampling a few batches.
 
-    Random numbers replace the TD errors. `members` are the numbers of the learners, each of which has its own buffer.
+    Random numbers replace the TD errors. `members` are the numbers of the learners. Each learner has its own buffer.
     """
 
     def __init__(self, case: Case, members: Sequence[int]) -> None:
@@ -126,12 +126,12 @@ class Run:
         self.traces, self.number = traces, 0
 
     def random(self, number: int, *shape: int) -> Floats32:
-        """Return random numbers in [0, 1) of the given shape for each member, seeded by member and `number`."""
+        """Return random numbers in [0, 1) of the given shape for each learner, seeded by learner and `number`."""
         seeds = [[member, number] for member in self.replay.members]
         return np.stack([np.random.Generator(np.random.PCG64(seed)).random(shape, np.float32) for seed in seeds])
 
     def collect(self) -> None:
-        """Store an episode of random experiences for each member; the lengths differ slightly between members."""
+        """Store an episode of random experiences for each learner, with slightly different lengths."""
         last = _STEPS - 1 - (self.number + np.array(self.replay.members)) % 3
         widths = {**_FIELDS, **dict.fromkeys(self.traces, 1)}
         for t in range(_STEPS):
@@ -149,7 +149,7 @@ class Run:
         return self.replay.sample(Context(update, _UPDATES, self.number / _EPISODES, state))
 
     def batches(self) -> Iterator[ReplayBatch]:
-        """Yield the batches that are sampled after an episode; each gets TD errors before the next one is sampled."""
+        """Yield the batches that are sampled after an episode, and store TD errors for each batch before the next."""
         for update in range(_UPDATES):
             at = 1000 * self.number + 500 + update
             yield (batch := self.sample(update))
@@ -188,7 +188,7 @@ def _stored_only(case: Case) -> str:
 
 
 def _not_stored(replay: Replay, batch: ReplayBatch) -> str:
-    """Return how a batch differs from the stored experiences at its indices; empty if it does not differ."""
+    """Return a text that states how a batch differs from the stored experiences, or an empty text if equal."""
     if (batch.idx < 0).any() or (batch.idx >= replay.count[:, None]).any():
         return f"slots {batch.idx.min()} to {batch.idx.max()} were drawn, but {replay.count.min()} are stored"
     if not np.array_equal(batch.serial, replay.columns.serial[np.arange(len(batch.idx))[:, None], batch.idx]):
@@ -359,7 +359,7 @@ def _finite(plant: Plant) -> str:
 
 
 def _angles(plant: Plant) -> str:
-    """Return which angles leave [−π, π) in a rollout, or in a simulated step from just outside this interval."""
+    """Return a text that names the angles which leave [−π, π) in a rollout, or in a step from just outside."""
     angles = np.flatnonzero(plant.periodic)
     with _population(plant, 3) as env:
         actions = _actions(env, min(100, env.steps_per_episode), 3)

@@ -1,6 +1,6 @@
 """Presets: studies that reproduce published figures and tables, at three scales.
 
-The folder `presets` has one folder for each paper. Its file `paper.toml` holds the keys that all studies of the paper
+The folder `presets` has one folder for each paper. The file `paper.toml` holds the keys that all studies of the paper
 have in common, and the keys that each scale changes. Every other file describes one figure. If such a file has the key
 `like`, missing values are taken from the file with that name. Files whose names begin with `_` are only templates.
 """
@@ -43,14 +43,14 @@ _PAPER: Final = "paper.toml"
 
 @dataclass(frozen=True, kw_only=True)
 class Paper:
-    """Settings that all presets of one paper have in common.
+    """Settings that all presets (studies that reproduce figures) of one paper have in common.
 
     Attributes:
         title: Authors, year, title and journal.
         seeds: Number of seeds per condition in the paper.
-        scales: Settings of the studies, by scale; `study` has those that do not depend on the scale.
+        scales: Settings of the studies, by scale. Settings under the key `study` apply to all scales.
         reduced: Sentences that describe differences from the paper at any scale.
-        reduced_on: Such sentences for studies on one plant, by the name of the plant.
+        reduced_on: Further sentences that apply to studies on one plant, by the plant's name.
     """
 
     title: str
@@ -63,14 +63,14 @@ class Paper:
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """Settings of one figure or table of a paper, which take precedence over those of the paper.
+    """Settings of one figure or table of a paper, which take precedence over the settings of the paper.
 
     Attributes:
         figure: Name in the paper, for example "Figure 12".
         shows: One line that describes the comparison.
         seeds: Number of seeds per condition in the paper; None for the number in `Paper.seeds`.
         reduced: Sentences that describe further differences from the paper at any scale.
-        scales: Settings of the study, by scale; `study` has those that do not depend on the scale.
+        scales: Settings of the study, by scale. Settings under the key `study` apply to all scales.
     """
 
     figure: str
@@ -90,19 +90,19 @@ class Preset:
     figure: Figure
 
     def study(self, scale: Scale, changes: Mapping[str, Any] | None = None) -> Study:
-        """Return the study of the figure at a scale; `changes` replaces settings of the study."""
+        """Return the study that reproduces the figure at a scale, such as "quick", with changed settings."""
         layers = (self.paper.study, self.figure.study, self.paper.scales[scale], self.figure.scales.get(scale, {}))
         table = functools.reduce(merged, layers, {"name": self.name.replace("/", "-")})
         return build(Study, changed(table, changes or {}), f"{self.name} at scale {scale}")
 
     @property
     def missing(self) -> str:
-        """The command that installs a library which a plant of the preset needs; empty if no library is missing."""
+        """The command that installs a missing library for a plant of the preset, or an empty text."""
         plants = (plant for grid in self.study("paper").grids() for plant in grid.plants)
         return next((command for plant in plants if (command := missing(plant))), "")
 
     def reductions(self, scale: Scale) -> list[str]:
-        """Return sentences that describe how the study at a scale differs from the paper."""
+        """Return sentences that describe how the study at a scale, such as "quick", differs from the paper."""
         here, there = self.study(scale), self.study("paper")
         sentences = []
         for key in ("seeds", "episodes"):
@@ -117,7 +117,7 @@ class Preset:
 
 
 def _schedules(here: Study, there: Study) -> Iterator[str]:
-    """Yield sentences about schedules that differ from those of the paper's study `there`, because runs are shorter."""
+    """Yield sentences about schedules that are cut or compressed, because runs are shorter than in study `there`."""
     cells = here.cells()
     steps = here.episodes * max(cell.steps_per_episode for cell in cells)
     horizon = max(cell.horizon_steps for cell in cells)
@@ -128,7 +128,7 @@ def _schedules(here: Study, there: Study) -> Iterator[str]:
 
 
 def preset_names() -> list[str]:
-    """Return the names of all presets, sorted by paper and by number of the figure."""
+    """Return the names of all presets (studies that reproduce figures), sorted by paper and figure number."""
 
     def order(path: Path) -> tuple[str, str, int]:
         stem = path.stem.rstrip("0123456789")
@@ -139,7 +139,7 @@ def preset_names() -> list[str]:
 
 
 def read_preset(name: str) -> Preset:
-    """Read the preset with the given name, such as `debruin2018/fig12`; the case of letters does not matter."""
+    """Read the preset (study that reproduces a figure) with a name such as `debruin2018/fig12`, in any letter case."""
     known = {each.casefold(): each for each in preset_names()}
     if name.casefold() not in known:
         raise _no_preset(name, list(known.values()))
@@ -176,7 +176,7 @@ def _shown(figure: str) -> set[tuple[str, str]]:
 
 
 def presets() -> Iterator[Preset]:
-    """Yield all presets."""
+    """Yield all presets (studies that reproduce figures of papers)."""
     return map(read_preset, preset_names())
 
 
@@ -187,15 +187,15 @@ _UNTIMED: Final = (
 
 
 def folder_of(preset: Preset, scale: Scale) -> Path:
-    """Return the default run folder of a preset at a scale."""
+    """Return the default folder for the results of a preset at a scale, such as "quick"."""
     return Path("runs") / f"{preset.name.replace('/', '-')}-{scale}"
 
 
 def show_presets(console: Console, scale: Scale, workers: int, time: bool) -> None:
-    """Print a table of all presets with their number of conditions, their memory and their estimated duration.
+    """Print a table of all presets (studies that reproduce figures), with conditions, memory and estimated duration.
 
-    The duration is only printed if the speed of such runs has been measured on this machine. `time` is whether to
-    measure unknown speeds first, which takes some seconds for each type of run.
+    A duration is printed only if the speed of the preset's runs has been measured on this machine. If `time` is True,
+    unknown speeds are measured first, which takes some seconds per learner and plant.
     """
     plans = [(preset, preset.study(scale)) for preset in presets()]
     watched = track(plans, "planning", console=console, transient=True, disable=not console.is_terminal)
@@ -249,7 +249,7 @@ def _duration(cells: Sequence[Cell], workers: int, rule: Rule | None) -> str | N
 
 
 def announce(console: Console, preset: Preset, scale: Scale) -> None:
-    """Print the name of a preset, what it compares, and how it differs from the paper at the given scale."""
+    """Print the name of a preset (study that reproduces a figure), its content, and differences from the paper."""
     console.print(f"[bold]{preset.name}[/]: {preset.figure.figure} of {preset.paper.title}", highlight=False)
     console.print(preset.figure.shows, markup=False, highlight=False)
     for reduction in preset.reductions(scale):
@@ -257,10 +257,9 @@ def announce(console: Console, preset: Preset, scale: Scale) -> None:
 
 
 def take_over(study: Study, folder: Path) -> int:
-    """Copy results that a study needs from neighbouring run folders, and return the number of copied cells.
+    """Copy results that a study needs from run folders next to `folder`, and return the number of copied cells.
 
-    A cell is one condition of the study. Its id depends on everything that affects its results. Buffer files are not
-    copied.
+    A cell is one condition of the study. Cells with equal ids have equal results. Buffer files are not copied.
     """
 
     def finished(neighbour: RunFolder) -> bool:

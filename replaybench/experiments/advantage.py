@@ -30,10 +30,10 @@ class Advantage(NamedTuple):
     """The score differences of the best and of the worst strategy from a baseline strategy.
 
     Attributes:
-        size: Mean difference of the best strategy, on seeds that were not used to choose it.
+        size: Mean difference of the best strategy, on seeds that were not used for the choice.
         best: Strategy with the best mean score over all seeds.
         certain: Whether any strategy is better by significantly more than `MATTERS`, the smallest effect of interest.
-        loss: Mean difference of the worst strategy, on seeds that were not used to choose it.
+        loss: Mean difference of the worst strategy, on seeds that were not used for the choice.
         worst: Strategy with the worst mean score over all seeds.
         harmful: Whether any strategy is worse by significantly more than `MATTERS`.
         seeds: Number of seeds that were run with every strategy.

@@ -1,8 +1,8 @@
 """Estimates of how long a study takes on this machine.
 
-A cell is one combination of a study's settings, with a block of seeds. Cells that differ only in noise, seeds and
-number of episodes form a class, because their steps take equally long. One cell of each class runs for some seconds,
-and its speed is stored.
+A cell is one combination of a study's settings, with seeds that run together. Cells that differ only in noise, seeds
+and number of episodes form a class, because their steps take equally long. One cell of each class runs for some
+seconds, and the measured speed is stored.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ _ENOUGH: Final = 0.5
 _STEPS: Final = 200
 """Smallest number of timed steps of each member, so that short episodes do not dominate."""
 _COMPILING: Final = 25.0, 5.0, 10.0
-"""Assumed processor seconds to compile a learner, each further class of its cells, and the references of scores."""
+"""Assumed processor seconds to compile a learner, each further class of cells, and the reference controllers."""
 _FLOPS: Final = 2e10
 """Assumed floating-point operations per second of one core in updates of small networks."""
 _STEP: Final = 2e-6, 1e-4
@@ -52,8 +52,10 @@ class Estimate(NamedTuple):
 
     Attributes:
         seconds: Wall-clock time in seconds.
-        parts: Processor seconds under the keys `cells`, `references` and `compiling`.
-        guessed: Number of types of cells whose speed was not measured, but guessed from the size of their networks.
+        parts: Processor seconds for training (`cells`), reference controllers (`references`), and compilation
+            (`compiling`).
+        guessed: Number of classes of cells (equally fast combinations of settings) whose speed was not measured, but
+            guessed from the size of their networks.
     """
 
     seconds: float
@@ -61,7 +63,7 @@ class Estimate(NamedTuple):
     guessed: int
 
     def in_words(self) -> str:
-        """Return the processor times as text, with a note if some of them are guesses."""
+        """Return the processor times as text, with a note if some times are guesses."""
         text = ", ".join(f"{name} {duration(seconds)}" for name, seconds in self.parts.items() if seconds >= 0.05)
         if self.guessed:
             types = f"{self.guessed} type{'s' * (self.guessed != 1)} of cells"
@@ -82,12 +84,13 @@ def estimate(
 
     Args:
         cells: The cells that are still to be computed.
-        everyone: All cells of the study, which decide the reference scores to compute.
-        rule: Rule for the grid of dynamic programming in reference scores.
+        everyone: All cells of the study. Reference controllers, such as random control, are needed for all plants.
+        rule: Rule for the grid of dynamic programming, which is one of the reference controllers.
         workers: Number of worker processes.
         measure: Whether to measure unknown speeds in trial runs of some seconds.
         compiles: Whether to measure also cells whose functions must first be compiled.
-        progress: Called with the number of finished types of cells and the number of all types.
+        progress: Called with the number of finished classes of cells and the number of all classes. A class contains
+            equally fast cells.
     """
     classes = {_class(cell): cell for cell in cells}
     tried: dict[str, float | None] = {}
@@ -115,7 +118,7 @@ def estimate(
 
 
 def untried(cells: Sequence[Cell]) -> int:
-    """Count the types of CPU cells whose speed was not yet measured on this machine."""
+    """Count the classes of CPU cells (equally fast combinations of settings) without a stored speed."""
     return sum(_stored_speed(key) is None for key in {_class(cell) for cell in cells if cell.device == "cpu"})
 
 
@@ -167,9 +170,10 @@ def _time_cell(cell: Cell) -> float:
 def _seconds_per_item(
     do: Callable[[int], int], clock: Callable[[], float], at_least: int = 1, at_most: float = math.inf
 ) -> float:
-    """Measure the seconds of one item, such as a step, where `do(n)` does about n items and returns their number.
+    """Measure the processor or wall-clock seconds that one item, such as a step, takes.
 
-    The first item, which loads or compiles kernels, is not timed.
+    `do(n)` does about n items and returns the exact number. The first item, which loads or compiles kernels, is not
+    timed.
     """
     before = do(1)
     seconds, counted, last, due = 0.0, 0, 0.0, 1

@@ -1,9 +1,9 @@
-"""The run of one cell of a study, from its beginning or from a checkpoint, and the files that it writes.
+"""The run of one cell of a study, from the start or from a checkpoint, and the files that the run writes.
 
-A cell is one combination of a study's settings, with a block of seeds. A running cell writes `checkpoint.h5`. At the
-end, it writes `buffer.h5`, `policy.safetensors`, `snapshots.h5`, and last `scores.h5`, which marks a complete cell.
-Every file is written atomically, so a cell can be killed at any time. It then continues with the numbers of an
-uninterrupted run.
+A cell is one combination of a study's settings, with seeds that run together. A running cell writes `checkpoint.h5`.
+At the end, it writes `buffer.h5`, `policy.safetensors`, `snapshots.h5`, and last `scores.h5`, which marks a complete
+cell. Every file is written atomically, so a cell can be killed at any time. The continued run yields the same numbers
+as an uninterrupted run.
 """
 
 import contextlib
@@ -66,9 +66,10 @@ class CellRun:
         reward: Mean score of the training episodes that ended in each round; float64, shape `[M, E]`. NaN marks failed
             members and rounds that have not run yet.
         episode_steps: Mean length of the training episodes that ended in each round; float64, shape `[M, E]`.
-        reward_greedy: Score of the greedy episode after every `greedy_every` rounds; float64, `[M, E // greedy_every]`.
+        reward_greedy: Score of an episode without exploration, run after every `greedy_every` rounds; float64, shape
+            `[M, E // greedy_every]`.
         reward_evaluation: Mean score of each of V evaluations without exploration; float64, shape `[M, V]`.
-        metrics: Metrics of the learner after each greedy episode, by name; shapes as `reward_greedy`.
+        metrics: Metrics of the learner by name, each an array with the shape of `reward_greedy`.
         device: The part of the cell that runs on a GPU; None on the CPU.
     """
 
@@ -116,11 +117,11 @@ class CellRun:
             self.device = DeviceCell(cell, self.parts(), make_agent(few, plant))
 
     def parts(self) -> Parts:
-        """Return the components of the run from which a program for a GPU is generated."""
+        """Return the plant, learner, replay buffers and schedules for the generation of a GPU program."""
         return Parts(self.env.plant, self.agent, self.replay, self.updates_per_phase, self.horizon)
 
     def advance(self) -> None:
-        """Run the next training episode or iteration with its updates, or several of them on a GPU."""
+        """Run the next training episode or iteration with its updates (on a GPU, several episodes)."""
         if self.device is not None:
             self._advance_on_device(self.device)
             return
@@ -173,7 +174,10 @@ class CellRun:
             self.reward_evaluation[:, done // every - 1] = np.mean(scores, axis=0)
 
     def act(self, steps: int) -> int:
-        """Run `steps` steps or a whole episode without updates to measure the speed, and return the number of steps."""
+        """Run training steps without updates to measure the speed, and return the number of steps of each member.
+
+        If updates follow each episode, a whole episode is run instead of `steps` steps.
+        """
         if self.cell.update_every:
             training_steps(self.agent, self.replay, self.episodes, steps, self.episode)
             return steps
@@ -181,7 +185,7 @@ class CellRun:
         return self.env.steps_per_episode
 
     def learn(self, updates: int) -> int:
-        """Update every member about `updates` times, to measure the speed, and return the number of updates."""
+        """Update every learner at most `updates` times to measure the speed, and return the number of updates."""
         at_once = min(updates, max(1, int(self.updates_per_phase)))
         for _ in range(updates // at_once):
             update_phase(self.agent, self.replay, at_once, 0.0, self.episodes)
@@ -210,14 +214,14 @@ class CellRun:
         self.episodes.forget_observations()
 
     def close(self) -> None:
-        """Close the plants, and free the GPU."""
+        """Close the plants, and free the GPU's memory."""
         self.env.close()
         self.evaluation.close()
         if self.device is not None:
             self.device.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the checkpoint of the cell, which is a dictionary of arrays with names such as `replay.reward`.
+        """Return the state of the run for a checkpoint, as arrays with names such as `replay.reward`.
 
         Arrays of the replay buffers are views, not copies.
         """
@@ -250,7 +254,7 @@ class CellRun:
         self.episode = episode
 
     def history(self) -> dict[str, Floats]:
-        """Return scores, lengths of episodes and the learner's metrics (as `metric_…`) by name."""
+        """Return a dictionary of scores, episode lengths, and metrics of the learner under keys `metric_…`."""
         measured = {"reward": self.reward, "reward_greedy": self.reward_greedy, "episode_steps": self.episode_steps}
         if self.reward_evaluation.size:
             measured["reward_evaluation"] = self.reward_evaluation
@@ -279,7 +283,7 @@ def stored_fields(plant: Plant, noise: bool = False, observe: Sequence[str] = ()
 
 
 def make_agent(cell: Cell, plant: Plant) -> Learner:
-    """Build the learner of a cell (combination of settings), with the initial weights that the study names."""
+    """Build the learner of a cell (combination of settings), with stored initial weights if the study names them."""
     learner, config = load_learner(cell.learner)
     task = make_task(plant, cell.frequency, cell.discount, cell.observe)
     settings = build(config, cell.settings, f"settings of {cell.learner}")
@@ -299,7 +303,7 @@ def run_cell(
     """Run a cell (combination of settings) from its start or checkpoint to its end, and write its files.
 
     Args:
-        buffers: How replay buffers are stored.
+        buffers: How the replay buffers are stored at the end: "final", "compressed" or "none".
         checkpoint_seconds: Interval between checkpoints in seconds.
         report: Called after each episode or iteration. If it returns False, the cell stops after writing a checkpoint.
 

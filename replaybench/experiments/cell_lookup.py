@@ -31,7 +31,7 @@ _TOLERANCE: Final = 1e-9
 
 
 def cells_of(folder: RunFolder) -> list[Cell]:
-    """Return the cells (combinations of settings) of the study in a run folder, as `provenance.json` lists them."""
+    """Read the cells (combinations of settings) of a study from `provenance.json` in a run folder."""
     if not folder.study.is_file():
         raise no_run_folder(folder.path)
     table = read_json(folder.provenance).get("cells")
@@ -44,7 +44,7 @@ def cells_of(folder: RunFolder) -> list[Cell]:
 
 
 def no_run_folder(path: Path) -> UserError:
-    """Return the error for a folder that no sweep wrote, which suggests run folders or files in the folder."""
+    """Return the error that a folder is not a run folder, with suggestions of run folders or files in the folder."""
     if inside := runs_within(path):
         return UserError(inside)
     files = sorted((*path.glob("*.h5"), *path.glob("*.safetensors")))
@@ -55,19 +55,19 @@ def no_run_folder(path: Path) -> UserError:
 def _find_file(
     path: Path, member: int | None, names: Sequence[str], options: Mapping[str, str] | None = None, **chosen: Any
 ) -> tuple[Path, int | None]:
-    """Find a file of the only cell in a run folder that has the chosen values.
+    """Find a file of the only cell (combination of settings) in a run folder that has the chosen values.
 
-    The path of a file is returned unchanged.
+    If `path` is a file, the path is returned unchanged.
 
     Args:
         path: A run folder, or a file.
         member: Index of a member (one seed) in the file, or None.
-        names: Acceptable names of the file without suffix, the preferred one first.
+        names: Acceptable names of the file without suffix, the preferred name first.
         options: Names of the values in error messages by axis, such as `--strategy`.
         **chosen: Values that select the cell, such as `plant="Magman"` or `seed=3`. None accepts every value.
 
     Returns:
-        The path of the file, and the index of the member. If `seed` is chosen, it is the index of this seed.
+        The path of the file, and the index of the member. If `seed` is chosen, the index is that of this seed.
     """
     options = {axis: f"--{axis}" for axis in AXES} | dict(options or {})
     given = {axis: chosen[axis] for axis in AXES if chosen.get(axis) is not None}
@@ -106,17 +106,20 @@ def _find_file(
 
 
 def find_recording(path: Path, member: int | None, **chosen: Any) -> tuple[Path, int | None]:
-    """Find the buffer file of the cell with the chosen values in a run folder, and a member's index in the file."""
+    """Find the buffer file of the chosen settings in a run folder, and the index of a member (seed) in the file."""
     return _find_file(path, member, ("buffer",), **chosen)
 
 
 def find_policy(path: Path, member: int | None, **chosen: Any) -> tuple[Path, int | None]:
-    """Find the policy file of the cell with the chosen values in a run folder, and a member's index in the file."""
+    """Find the policy file of the chosen settings in a run folder, and the index of a member (seed) in the file."""
     return _find_file(path, member, ("policy",), **chosen)
 
 
 def find_inspected(path: Path, member: int | None, **chosen: Any) -> tuple[Path, int | None]:
-    """Find the buffer, scores or checkpoint file of a cell, or the run folder itself, for the command `inspect`."""
+    """Find the buffer, scores or checkpoint file of the chosen settings for the command `inspect`.
+
+    Without chosen settings, the run folder itself is returned.
+    """
     if path.is_dir() and all(value is None for value in chosen.values()):
         return path, member
     file, place = _find_file(path, member, ("buffer", "scores", "checkpoint"), **chosen)
@@ -184,8 +187,8 @@ def load_policy(
         seed: Seed of the run, instead of `member`.
 
     Raises:
-        UserError: The file is missing or damaged, has no such member, or needs a learner that is not named. Or several
-            policy files in the folder fit.
+        UserError: The file is missing or damaged, has no such member, or needs a learner that is not named; or
+            several policy files in the folder match the arguments.
     """
     path = Path(path)
     named = learner if path.is_dir() else None

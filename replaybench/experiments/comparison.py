@@ -69,7 +69,8 @@ class ReferenceRow(NamedTuple):
 def beats_random(final: Floats, random: float) -> bool:
     """Return whether the mean of the finite final rewards exceeds the reward of random control.
 
-    If the reward of random control is unknown (NaN), the result is True. Otherwise, it is False without finite rewards.
+    If the reward of random control is unknown (NaN), the result is True. If only final rewards are unknown, the result
+    is False.
     """
     finite = final[np.isfinite(final)]
     return bool(np.isnan(random) or (finite.size and finite.mean() > random))
@@ -85,7 +86,7 @@ def why_same(data: xr.Dataset) -> str:
 def reference_rows(here: xr.Dataset) -> list[ReferenceRow]:
     """Return the known scores of reference controllers, from the results of one plant at one noise and control rate.
 
-    Variants of dynamic programming with the same score as the plain one are left out.
+    Variants of dynamic programming are left out if their score equals that of ordinary dynamic programming.
     """
     best, rows = float(here["reference_dp"]), []
     for name, label in LABELS.items():
@@ -96,7 +97,7 @@ def reference_rows(here: xr.Dataset) -> list[ReferenceRow]:
 
 
 def final_rewards(data: xr.Dataset) -> xr.DataArray:
-    """Return the mean reward of each run of one plant over its last episodes, with NaN for failed runs."""
+    """Return the mean reward of the last episodes of each run of one plant, with NaN for failed runs."""
     late = data["reward"].isel(episode=slice(-last_of(data), None)).mean("episode", skipna=False)
     return late.where((abs(data["reward"]) < np.inf).all("episode"))
 
@@ -116,7 +117,7 @@ def unbeaten(data: xr.Dataset) -> Bools:
 
 
 def no_learning(data: xr.Dataset) -> tuple[str, list[str]]:
-    """Return a headline and likely causes if under some condition no learner of one plant beats random control.
+    """Return a headline and likely causes if no learner of one plant beats random control under some condition.
 
     The most likely cause comes first. Headline and causes are empty if some learner beats random control under each
     condition.
@@ -220,7 +221,10 @@ class Comparison(NamedTuple):
 
 
 def final_scores(data: xr.Dataset) -> xr.DataArray:
-    """Return μ_final of each run of one plant, or its final reward where μ_r is undefined, with NaN for failed runs."""
+    """Return the final score μ_r of each run of one plant, or the final reward where μ_r is undefined.
+
+    The normalised score μ_r is 0 for random control and 1 for dynamic programming. Failed runs are NaN.
+    """
     return data["mu_final"].where(scaled(data), final_rewards(data)).transpose("noise", "frequency", ...)
 
 
@@ -230,7 +234,7 @@ def scaled(data: xr.Dataset) -> xr.DataArray:
 
 
 def baseline_of(data: xr.Dataset, asked: str | None, axis: Axis = "strategy") -> str:
-    """Return the requested value on an axis of the results, in its canonical form, or by default the first value."""
+    """Return the baseline on an axis of results: the value `asked` in canonical form, or else the first value."""
     names = [_name(value) for value in data[axis].values]
     if asked is None:
         return names[0]
@@ -255,11 +259,11 @@ def _name(value: Any) -> str:
 
 
 def compared(data: xr.Dataset, baseline: str, axis: Axis = "strategy") -> list[Comparison]:
-    """Compare combinations of settings with those that have the baseline's value on one axis of the results.
+    """Compare each combination of settings with a baseline, which has the value `baseline` on the given axis.
 
-    Differences are taken seed by seed, over seeds on which neither run failed. p values are corrected for all tests at
-    one noise and rate (Holm, 1979). If noises are compared, p values are corrected for all tests at one rate, and vice
-    versa. Rewards without μ_r are compared within a plant and rate only.
+    All other settings of the baseline are equal. Differences are taken seed by seed, without failed runs. p values are
+    corrected for all tests at one noise and rate (Holm, 1979). Noises are compared in one family of tests per rate, and
+    rates in one family per noise. Where μ_r is undefined, rewards are compared within a plant and rate only.
     """
     plants = _plants(data)
     cells = ("noise", "frequency", "learner", "strategy")
@@ -298,8 +302,8 @@ def compared(data: xr.Dataset, baseline: str, axis: Axis = "strategy") -> list[C
 def comparison_tables(data: xr.Dataset, baseline: str | None = None, axis: Axis | None = None) -> list[FittedTable]:
     """Return tables that compare values on one axis of results with a baseline, seed by seed.
 
-    There is one table per plant, or one in all if plants are compared. By default, the axis is the first one with
-    several values, and the baseline is the first value that was run.
+    There is one table per plant, or a single table if plants are compared. The default axis is the first axis with
+    several values. The default baseline is the first value that was run.
     """
     if baseline is not None:
         axis = axis or ("learner" if baseline in data["learner"].values else "strategy")
@@ -321,7 +325,10 @@ def comparison_tables(data: xr.Dataset, baseline: str | None = None, axis: Axis 
 def first_comparison(
     data: xr.Dataset, axes: Sequence[Axis] = COMPARED[:-1], baseline: str | None = None
 ) -> tuple[list[Comparison], str, Axis] | None:
-    """Compare runs along the first possible axis, and return the comparisons, the baseline and the axis, or None."""
+    """Compare runs with a baseline along the first axis for which suitable runs exist.
+
+    The comparisons, the baseline and the axis are returned, or None if there is no such axis.
+    """
     for axis in axes:
         run = runs_there(data)
         here = data[axis].values[np.atleast_1d(run.any([other for other in run.dims if other != axis]).values)]
@@ -337,8 +344,8 @@ def verdict(data: xr.Dataset, baseline: str | None = None) -> str:
     """Return one sentence that compares the best strategy with a baseline, by default the study's first strategy.
 
     Each strategy is compared with the baseline under the same conditions, seed by seed. Differences are averaged over
-    conditions, and p values are corrected for the number of strategies (Holm, 1979). If there is one strategy, learners
-    are compared.
+    conditions, and p values are corrected for the number of strategies (Holm, 1979). If there is only one strategy,
+    learners are compared.
     """
     axis: Axis = "learner" if data.sizes["strategy"] == 1 < data.sizes["learner"] else "strategy"
     base, conditions = baseline_of(data, baseline, axis), np.prod([data.sizes[name] for name in ("noise", "frequency")])

@@ -1,8 +1,8 @@
 """The labelled dataset (xarray) of a study's results.
 
-Its axes are those of the study: plant, learner, strategy, noise, frequency, seed and episode. Points that are not in
-the study, or not run yet, are NaN. Rewards are unscaled scores of episodes: the mean reward per step, or the return.
-They include exploration, except in greedy episodes and evaluations. If updates follow a number of steps, the axis
+The axes are plant, learner, strategy, noise, frequency, seed and episode. Points that are not in the study, or not run
+yet, are NaN. Rewards are unscaled scores of episodes: the mean reward per step, or the return.
+Rewards include exploration, except in greedy episodes and evaluations. If updates follow a number of steps, the axis
 `episode` counts iterations. An iteration has as many steps as the longest episode, and its reward is the mean over the
 episodes that ended in it.
 """
@@ -72,7 +72,7 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
     """Build the dataset of results from the score files of a study's cells.
 
     Args:
-        cells: All cells of the study. The values of a cell without a score file stay NaN.
+        cells: All cells (combinations of settings) of the study. Values of cells without a score file stay NaN.
         references: Scores of the reference controllers by plant, control rate and noise.
         folders: Folder of each cell, by the cell's id.
     """
@@ -164,7 +164,10 @@ def _add_arrays(
 
 
 def _add_origin(data: xr.Dataset, block: tuple[int, ...], sessions: Sequence[ComputeSession], shared: str) -> None:
-    """Add when and where a cell was computed, with its time and memory unless its runs were copied from `shared`."""
+    """Add start, machine, duration and memory of a cell's computation to a dataset.
+
+    Duration and memory are left out if the cell's runs were copied from the cell with the id `shared`.
+    """
     data.variables["shared_from"].values[block] = shared
     if not shared:
         data.variables["seconds"].values[block] = sum(session.seconds for session in sessions)
@@ -199,7 +202,7 @@ _REFERENCES: Final = {
 
 
 def add_references(data: xr.Dataset, references: References) -> None:
-    """Add the scores of reference controllers and the grids of dynamic programming, or replace them."""
+    """Add or replace the scores of reference controllers, such as random control, in a dataset of results."""
     axes = ("plant", "noise", "frequency")
     for field, whose in _REFERENCES.items():
         _blank(data, f"reference_{field}", axes, f"mean reward per step, or return, {whose}")
@@ -222,18 +225,21 @@ def add_references(data: xr.Dataset, references: References) -> None:
 
 
 def episode_metric(data: xr.Dataset) -> str:
-    """Return how one plant scores an episode, which is "mean reward" (per step) or "return"."""
+    """Return the metric by which one plant scores episodes, "mean reward" (per step) or "return"."""
     return str(data["episode_metric"].item()) if "episode_metric" in data.coords else "mean reward"
 
 
 def rule_of(data: xr.Dataset) -> Rule | None:
-    """Return the rule that chose the grid of one plant's dynamic programming, or None if it is not stored."""
+    """Return the rule that chose one plant's grid for dynamic programming ("paper" or "converged"), if known."""
     rule = str(data["reference_rule"].item()) if "reference_rule" in data.coords else ""
     return cast(Rule, rule) if rule in get_args(Rule) else None
 
 
 def in_iterations(data: xr.Dataset) -> bool:
-    """Return whether the axis `episode` of one plant's results counts iterations, in which several episodes may end."""
+    """Return whether the axis `episode` of one plant's results counts iterations instead of episodes.
+
+    An iteration has as many steps as the longest episode, so several episodes may end in an iteration.
+    """
     return "update_every" in data.coords and int(data["update_every"].item()) > 0
 
 
@@ -243,14 +249,14 @@ def counted_in(data: xr.Dataset) -> str:
 
 
 def the_last(data: xr.Dataset, of: str = "") -> str:
-    """Return a text for the episodes over which a final score is a mean, such as "the last 100 episodes"."""
+    """Return a text that names the episodes which a final score averages, such as "the last 100 episodes"."""
     last, counted = last_of(data), f"{of} {counted_in(data)}".strip()
     which = f"all {last}" if last == data.sizes["episode"] else f"the last {last}"
     return f"{which} {counted}" if last > 1 else f"the last {counted.removesuffix('s')}"
 
 
 def last_of(data: xr.Dataset) -> int:
-    """Return the number of last episodes or iterations over which the final score of one plant's runs is a mean."""
+    """Return how many of the last episodes or iterations the final score of one plant's runs averages."""
     return last_episodes(data.sizes["episode"], in_iterations(data))
 
 
@@ -279,8 +285,8 @@ def lengths_vary(data: xr.Dataset) -> bool:
 def mu_r(data: xr.Dataset, reward: xr.DataArray) -> xr.DataArray:
     """Compute the normalised score μ_r of rewards (de Bruin et al., 2018, section 5.1).
 
-    It is 0 for random control, and 1 for dynamic programming under the same noise and control rate. It is NaN where
-    dynamic programming exceeds random control by less than a fifth of the absolute reward of random control.
+    The score is 0 for random control, and 1 for dynamic programming at the same noise and control rate. The score is
+    NaN where dynamic programming exceeds random control by less than a fifth of the absolute reward of random control.
     """
     span = data["reference_dp"] - data["reference_random"]
     usable = span >= SMALLEST_SPAN * abs(data["reference_random"])
@@ -288,7 +294,7 @@ def mu_r(data: xr.Dataset, reward: xr.DataArray) -> xr.DataArray:
 
 
 def runs_there(data: xr.Dataset) -> xr.DataArray:
-    """Return a mask of the runs, including failed ones, that the results contain."""
+    """Return a mask that is True for each run in the results, whether the run failed or not."""
     there = data["reward"].notnull().any("episode")
     if "episode_steps" in data:
         there = there | data["episode_steps"].notnull().any("episode")
@@ -296,7 +302,7 @@ def runs_there(data: xr.Dataset) -> xr.DataArray:
 
 
 def without_rewards(path: Path, data: xr.Dataset, needed: str) -> UserError:
-    """Return the error for results without finite rewards, with a subject and its verb such as "figures need"."""
+    """Return the error that results have no finite rewards. `needed` is a subject and verb, such as "figures need"."""
     if runs_there(data).any():
         why = "failed before its first reward was a number; replaybench table counts such runs"
         return UserError(f"every run of {path} {why}, and {needed} others")
@@ -306,7 +312,7 @@ def without_rewards(path: Path, data: xr.Dataset, needed: str) -> UserError:
 def add_scores(data: xr.Dataset) -> None:
     """Add the scores of each seed to a dataset, with their means, 95 % intervals, and counts of runs.
 
-    The counts are those of failed runs, collapsed runs (as `dead`), and runs that never reached μ_r = 0.8 (`censored`).
+    Failed runs (`failed`), collapsed runs (`dead`), and runs that never reached μ_r = 0.8 (`censored`) are counted.
     """
     curves = mu_r(data, data["reward"]).transpose(*AXES, "seed", "episode")
     for name in SCORES:
@@ -341,12 +347,12 @@ _MEANINGS: Final = {
 
 
 def score_key(name: str) -> str:
-    """Return the name of a score in the dataset, for example `mu_final` for `final`."""
+    """Return the name of the variable that stores a score in results, for example `mu_final` for `final`."""
     return {"final": "mu_final", "best": "mu_max", "rise": "rise_time"}[name]
 
 
 def describe(data: xr.Dataset) -> str:
-    """Return the axes of a dataset with their values, and the names of its variables, as JSON."""
+    """Return a JSON text with the axes of a dataset, the values on each axis, and the names of variables."""
     axes = {
         str(axis): data[axis].values.tolist() if size <= 20 else f"{size} values" for axis, size in data.sizes.items()
     }

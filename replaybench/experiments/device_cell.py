@@ -1,7 +1,7 @@
 """The part of a running cell that a GPU computes: plant, exploration, replay and updates of all members.
 
 Members are independent runs with different seeds. One launch computes several episodes or iterations. The whole state
-of a member is one block of the GPU's memory. It is copied to the host when a file or a snapshot needs it.
+of a member is contiguous in the GPU's memory. The state is copied to the host when a file or a snapshot needs it.
 """
 
 import time
@@ -74,9 +74,8 @@ class DeviceCell:
     """The part of a running cell (combination of settings) that a GPU computes.
 
     Args:
-        cell: The cell.
-        parts: Components of the cell. Their replay buffers become views of the host's copy of the GPU's memory.
-        shown: A learner with the cell's first members, which receives their networks for snapshots.
+        parts: Components of the cell. The arrays of the replay buffers become views of a copy of the GPU's memory.
+        shown: A learner for the first members (runs). The networks of these members are copied into it for snapshots.
 
     Attributes:
         name: Name of the GPU.
@@ -96,7 +95,7 @@ class DeviceCell:
     def advance(self) -> Rounds:
         """Run the next training episodes or iterations on the GPU, for about a second, and return their scores.
 
-        A call ends at the latest where a snapshot or the learner's metrics are due, because the CPU computes them.
+        The call ends earlier if a snapshot or metrics of the learner are due, because these need the CPU.
         """
         done = self.program.rounds
         ends = [end for end in self._ends if end > done]
@@ -134,11 +133,11 @@ class DeviceCell:
         self._count()
 
     def complete_buffers(self, lengths: Floats) -> None:
-        """Copy all data that a buffer file needs from the GPU.
+        """Copy from the GPU to the host all data that a buffer file contains.
 
         Args:
-            lengths: Mean length of the M members' episodes in each of E rounds (episodes or iterations); float64,
-                `[M, E]`.
+            lengths: Mean number of steps of each member's episodes in each of E rounds (episodes or iterations);
+                float64, `[M, E]`.
         """
         self.fetch()
         replay, counters = self.parts.replay, self._buffers.state(self._memory)
@@ -165,7 +164,7 @@ class DeviceCell:
     def _starts(self, lengths: Floats) -> NDArray[np.uint32]:
         """Return the serial numbers of the experiences with which episodes begin, counted from 1 for each member.
 
-        If several episodes may end in an iteration, their starts are known from the stored experiences only.
+        If an iteration may contain several episodes, their starts are found in the stored experiences.
         """
         if not self.cell.update_every or (lengths == self.cell.steps_per_episode).all():
             before = np.cumsum(lengths, axis=1) - lengths
@@ -183,14 +182,14 @@ class DeviceCell:
         return starts
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """Return the memory of all members, as it was at the last call of `fetch`."""
+        """Return the GPU's memory as arrays by name, as copied by the last call of `fetch`."""
         return self.program.state()
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Restore the state that `state_dict` returned, so that the run continues with equal numbers.
+        """Restore the state that `state_dict` returned, so that the run continues as if uninterrupted.
 
         Raises:
-            ValueError: Counters of the state do not fit the buffers. The GPU would not check them.
+            ValueError: Counters of the state do not fit the buffers. The GPU itself does not check counters.
         """
         self.program.load_state(dict(state))
         counters = self._buffers.state(self._memory)

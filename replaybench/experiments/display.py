@@ -1,7 +1,7 @@
 """Displays of a sweep's progress: a progress bar, a line every 30 s, or JSON for programs.
 
-A sweep runs all cells of a study. A cell is one combination of settings, with a block of seeds. The unit of progress is
-a round, which is a training episode, or an iteration if updates follow a number of steps.
+A sweep runs all cells of a study. A cell is one combination of settings, with seeds that run together. The unit of
+progress is a round, which is a training episode, or an iteration if updates follow a number of steps.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class CellHistory:
         points: Learning curve, as pairs of a number of finished episodes and the mean reward since the previous pair.
         done: Number of finished episodes or iterations.
         failed: Number of failed runs, with a reward that is not finite.
-        first: Time of the cell's first event in the current sweep, and the number of episodes finished by then.
+        first: Time of the cell's first event in the current sweep, and the number of episodes finished at this time.
         last: Time of the cell's last event, in seconds since the epoch.
     """
 
@@ -92,7 +92,7 @@ class History:
         self._workers, self._length, self._at_once, self._begun = workers, length, 0, False
 
     def take(self, new: Event) -> None:
-        """Update the progress by an event of the sweep."""
+        """Update the progress from an event of the sweep."""
         if new["event"] == "begin":
             self._begin, self._end, self._at_once = new, None, 0
             for known in self.cells.values():
@@ -120,12 +120,12 @@ class History:
 
     @property
     def complete(self) -> int:
-        """The number of complete cells."""
+        """The number of complete cells (combinations of settings)."""
         return sum(known.complete for known in self.cells.values())
 
     @property
     def failed(self) -> int:
-        """The number of failed runs in all cells."""
+        """The number of failed runs in the whole sweep."""
         return sum(known.failed for known in self.cells.values())
 
     def work(self) -> tuple[int, int]:
@@ -158,7 +158,7 @@ class History:
 
 
 class RunHistory(History):
-    """The progress of the sweep in a run folder, which may be running in another process."""
+    """The progress of a sweep that writes to a run folder, possibly in another process."""
 
     def __init__(self, folder: RunFolder) -> None:
         # The rate stands for an episode's length: no plant is built, because its code may be from another user's file.
@@ -234,13 +234,13 @@ def seconds_left(
 ) -> float | None:
     """Estimate the remaining time of a sweep in seconds, or return None if no cell was observed.
 
-    The duration of a step in an incomplete cell (combination of settings) is that of the most similar observed cells.
+    The duration of a step in an incomplete cell (combination of settings) is estimated from the most similar cells.
 
     Args:
         seen: Observed cells, each with a time in seconds and the number of episodes finished in this time.
         still: Incomplete cells, each with its number of finished episodes.
         processes: Number of cells that run at once.
-        length: Returns the number of steps in an episode of a cell, or a number proportional to it.
+        length: Returns the number of steps in an episode of a cell, or a proportional number.
     """
 
     def keys(cell: Cell) -> list[tuple[str | float, ...]]:
@@ -269,7 +269,7 @@ ProgressForm = Literal["bar", "lines", "json", "none"]
 
 
 class TensorBoard:
-    """A writer of TensorBoard event files, with one folder for each cell of a study and environment steps as axis."""
+    """A writer of TensorBoard event files, with one folder for each cell (combination of settings) of a study."""
 
     def __init__(self, folder: Path, cells: dict[str, Cell]) -> None:
         try:
@@ -281,7 +281,7 @@ class TensorBoard:
         self._writers: dict[str, Any] = {}
 
     def write(self, key: str, state: Round, reward: float | None) -> None:
-        """Write the state of a cell, with the mean reward since the last call for this cell."""
+        """Write the state of a cell over environment steps, with the mean `reward` since the last call."""
         if key not in self._writers:
             label = "".join(c if c.isalnum() or c in "-.[]()+" else "_" for c in self._cells[key].label)
             self._writers[key] = self._make(f"{self._folder / f'{label}-{key[:6]}'}")
@@ -291,7 +291,7 @@ class TensorBoard:
                 self._writers[key].add_scalar(name, value, round(state.steps))
 
     def finish(self, key: str) -> None:
-        """Close the event file of the cell with id `key`."""
+        """Close the event file of the cell (combination of settings) with the id `key`."""
         if key in self._writers:
             self._writers.pop(key).close()
 
@@ -302,14 +302,14 @@ class TensorBoard:
 
 
 PULSE_SECONDS: Final = 30.0
-"""Seconds after which the journal's time stamp is set again. Other machines use it to detect a running sweep."""
+"""Seconds after which the journal's time stamp is set again. It shows other machines that the sweep is running."""
 
 
 class Display:
     """A context manager that displays the progress of a sweep and writes the sweep's journal of events.
 
     Args:
-        cells: All cells to compute, complete ones included.
+        cells: All cells (combinations of settings) of the sweep, including complete cells.
         todo: Cells that are still to be computed.
         form: Form of the progress; by default a progress bar in a terminal, and plain lines elsewhere.
         tensorboard: Folder for TensorBoard event files; None for no such files.
@@ -367,19 +367,19 @@ class Display:
         self._show(new)
 
     def advance(self, key: str, state: Round) -> None:
-        """Report a finished episode or iteration of the cell with id `key`."""
+        """Report a finished training episode or iteration of the cell (combination of settings) with the id `key`."""
         if new := self._journal.round(key, state, self._cells[key].episodes):
             self._write(new)
             if self._board is not None:
                 self._board.write(key, state, new["reward"])
 
     def reference(self, cell: Cell, ends: Reference) -> None:
-        """Report the scores of the reference controllers for the plant, control rate and noise of a cell."""
+        """Report the scores of reference controllers, such as random control, for a cell's plant, rate and noise."""
         point = {"plant": cell.plant, "frequency": cell.frequency, "noise": cell.noise}
         self._write(event("reference", **point, random=float(ends.random), dp=float(ends.dp), usable=ends.usable))
 
     def complete(self, key: str) -> None:
-        """Report that the cell with id `key` is complete."""
+        """Report that the cell (combination of settings) with the id `key` is complete."""
         if self._board is not None:
             self._board.finish(key)
         self._write(event("complete", cell=key))

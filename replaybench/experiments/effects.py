@@ -1,7 +1,7 @@
 """Statistics of paired differences: estimates, BCa intervals, sign-flip tests and tolerance bounds.
 
-All strategies of a study run with the same seeds and random streams, so differences are taken seed by seed. The test of
-the difference decides whether it is significant, not the overlap of two intervals.
+All strategies of a study run with the same seeds and random streams, so differences are taken seed by seed. The
+test of a difference decides whether the difference is significant. The overlap of two confidence intervals does not.
 """
 
 import itertools
@@ -24,8 +24,8 @@ _DRAWN: Final = 10_000
 def flipped(differences: Floats) -> Floats:
     """Compute two-sided p values of the paired sign-flip (permutation) test.
 
-    With up to 13 seeds, all sign patterns are counted. With more seeds, the observed pattern and 10,000 random ones are
-    counted. Without seeds, p values are 1.
+    With up to 13 seeds, all sign patterns are counted. With more seeds, the observed pattern and 10,000 random
+    patterns are counted. Without seeds, p values are 1.
 
     Args:
         differences: Paired differences of n seeds; float64, shape `[..., n]`.
@@ -36,7 +36,7 @@ def flipped(differences: Floats) -> Floats:
 def surpassed(differences: Floats, statistic: Statistic = "mean") -> Floats:
     """Compute one-sided p values of the hypothesis that a statistic of paired differences is at most 0.
 
-    The sign-flip test is exact for symmetric differences, and approximate for others (see
+    The sign-flip test is exact for symmetric differences, and approximate for other differences (see
     `benchmarks/evidence/interval_coverage.py`). Without seeds, p values are 1.
 
     Args:
@@ -65,7 +65,7 @@ def _all_flips(differences: Floats) -> Floats:
 
 @lru_cache(maxsize=8)
 def _signs(size: int) -> Floats:
-    """Return all patterns of `size` signs ±1, or 10,000 random ones, as an array `[patterns, size]`."""
+    """Return all patterns of `size` signs ±1, or 10,000 random patterns, as an array `[patterns, size]`."""
     if size <= _MOST_ENUMERATED:
         return np.array(list(itertools.product((-1.0, 1.0), repeat=size)))
     drawn = np.random.Generator(np.random.PCG64(0)).integers(2, size=(_DRAWN, size))
@@ -76,8 +76,8 @@ def _signs(size: int) -> Floats:
 def improvement(sample: Floats, other: Floats) -> Interval:
     """Estimate the probability that a run of one sample is better than a run of another sample, with its 95 % interval.
 
-    All pairs of runs are compared (Mann and Whitney, 1947), and ties count half. The bounds of the interval are
-    percentiles over resamples of the shared seeds. Seeds on which either run failed are left out.
+    All pairs of runs are compared (Mann and Whitney, 1947), and ties count half. The interval is a percentile bootstrap
+    interval over the seeds, which are the same in both samples. Seeds with a failed run are left out.
     """
     both = np.isfinite(sample) & np.isfinite(other)
     if not both.any():
@@ -91,7 +91,9 @@ def improvement(sample: Floats, other: Floats) -> Interval:
 
 
 def improvements(better: Floats) -> Floats:
-    """Compute the probability of a better run in each bootstrap resample of n seeds, shape `[..., RESAMPLES]`.
+    """Compute the share of pairs in which the first run is better, for each bootstrap resample of n seeds.
+
+    The result has shape `[..., RESAMPLES]`.
 
     Args:
         better: Comparisons of all pairs of runs, as 1 (better), ½ (equal) or 0 (worse); float64, shape `[..., n, n]`.
@@ -105,7 +107,7 @@ def assured(sample: Floats, share: float = 0.9, confidence: float = 0.95) -> flo
     """Compute the lower tolerance bound of a sample of scores (Wilks, 1941), or −∞ if the sample is too small.
 
     With probability `confidence`, at least the fraction `share` of further runs reach this bound. The bound is one of
-    the scores, and is valid for every distribution.
+    the scores. The bound is valid for every distribution.
     """
     from scipy.stats import binom
 
@@ -116,7 +118,10 @@ def assured(sample: Floats, share: float = 0.9, confidence: float = 0.95) -> flo
 
 
 def assured_share(runs: int, confidence: float = 0.95) -> float:
-    """Return the fraction of further runs that reach the worst score of some runs with `confidence` (Wilks, 1941)."""
+    """Return the fraction of further runs that score at least as well as the worst of `runs` runs (Wilks, 1941).
+
+    The statement holds with probability `confidence`.
+    """
     return float((1 - confidence) ** (1 / runs)) if runs else 0.0
 
 
@@ -176,7 +181,7 @@ class Effect:
 
     @property
     def sd(self) -> float:
-        """The standard deviation of the differences, or √n times the standard error of their interquartile mean."""
+        """The standard deviation of the differences, or √n times the standard error of an interquartile mean."""
         if self.statistic == "mean" or not self._spread:
             return float(self.differences.std(ddof=1)) if self.n > 1 else np.nan
         return math.sqrt(self.n) * float(bootstrap(self.differences, self.statistic).resampled.std())
@@ -195,7 +200,7 @@ class Effect:
     def chance_below(self, value: float) -> float:
         """Return the one-sided p value of the hypothesis that the true statistic is at most `value`.
 
-        It is 1 with fewer than two seeds, or if all differences are equal.
+        The p value is 1 with fewer than two seeds, or if all differences are equal.
         """
         return float(surpassed(self.differences - value, self.statistic)) if self._spread else 1.0
 
@@ -212,14 +217,14 @@ def p_text(p: float) -> str:
 def seeds_to_tell(sd: float, distance: float, tests: int = 1) -> int | None:
     """Compute the number of seeds with which a paired test detects a difference with a power of 0.8.
 
-    The power is that of Student's t test, at a level that a sign-flip test with so few seeds can reach. For example, a
+    The power is that of Student's t test, at a level that a sign-flip test of these seeds can reach. For example, a
     sign-flip test of seven differences has no p value between 1/128 and 2/128. The result is None for more than 9,999
     seeds, or if `sd` is unknown.
 
     Args:
         sd: Standard deviation of the paired differences.
         distance: Size of the difference.
-        tests: Number of tests. The level is the strictest one of Holm's procedure (Holm, 1979).
+        tests: Number of tests. The level is the strictest level of Holm's procedure (Holm, 1979).
     """
     strictest = SIGNIFICANT / (2 * tests)
     errors = NormalDist().inv_cdf(1 - strictest) + NormalDist().inv_cdf(_POWER)

@@ -42,26 +42,26 @@ class LiveEpisodes:
 
     @property
     def reward(self) -> Floats:
-        """The mean score of each member's ended episodes, which is NaN if none has ended."""
+        """The mean score of the ended episodes of each member (learner), with NaN if no episode has ended."""
         return self._mean(self._scores)
 
     @property
     def steps(self) -> Floats:
-        """The mean number of steps of each member's ended episodes, which is NaN if none has ended."""
+        """The mean length of the ended episodes of each member (learner) in steps, with NaN if no episode has ended."""
         return self._mean(self._lengths)
 
     def _mean(self, total: Floats) -> Floats:
         return np.where(self._ended > 0, total, np.nan) / np.maximum(self._ended, 1)
 
     def begin(self, chosen: Bools) -> None:
-        """Reset the plants of the members that the mask `chosen` selects, and begin their next episode."""
+        """Reset the plants of the members (learners) that the mask `chosen` selects, and begin new episodes."""
         self.observation, info = self.env.reset(options={"reset_mask": chosen})
         self.sensor_noise = info["sensor_noise"]
         self.active = self.active | chosen
         self.total[chosen], self.length[chosen] = 0, 0
 
     def record(self, reward: Floats, successor: Floats32, sensor_noise: Floats32, ended: Bools) -> None:
-        """Record one environment step of the members that are in an episode, from arrays with one row per member.
+        """Record one environment step of every member (learner) with a running episode. Arrays have a row per member.
 
         Args:
             sensor_noise: Noise in the next observation `successor`.
@@ -80,10 +80,10 @@ class LiveEpisodes:
         self.observation, self.sensor_noise = successor, sensor_noise
 
     def states_for(self, updates: int) -> Iterator[Floats32]:
-        """Yield a recent observation `[M, S]` of each member per update, as attentive replay needs (Sun et al., 2020).
+        """Yield one recent observation of each member (learner) per update, for attentive replay (Sun et al., 2020).
 
-        Update j of U gets observation ⌊jT/U⌋ of the T observations since the last update phase. Updates thus pass
-        through the episode in order.
+        Observations have shape `[M, S]`. Update j of U gets observation ⌊jT/U⌋ of the T observations since the last
+        update phase. Updates thus pass through the episode in order.
         """
         observations, members = np.stack(self._observations), np.arange(len(self._collected))
         for update in range(updates):
@@ -134,16 +134,16 @@ def _count_step(
 
 
 class PlantModel:
-    """A noise-free model of the plant, with the agents' policies, which computes synthetic experiences of M members."""
+    """A model that computes synthetic experiences of M learners from the noise-free plant and the agents' policies."""
 
     def __init__(self, env: PopulationEnv, agent: Learner) -> None:
         self.env, self.agent = env, agent
 
     def possible(self, action: Floats32) -> Floats32:
-        """Convert actions that are drawn uniformly from [−1, 1] to actions that the learner can choose.
+        """Convert random actions with a uniform distribution on [−1, 1] to actions that the learner can choose.
 
         For discrete actions, all levels are equally likely. Rounding to the nearest level would make the first and the
-        last level half as likely. Actions of other learners are returned unchanged.
+        last level half as likely. Continuous actions are returned unchanged.
         """
         # Only discrete learners are sure to have a policy head.
         table = self.agent.policy_head().table if self.agent.discrete else None
@@ -156,7 +156,7 @@ class PlantModel:
         return chosen
 
     def simulate(self, observation: Floats32, action: Floats32) -> tuple[Floats, Floats, Bools]:
-        """Simulate one control step of each member without noise.
+        """Simulate one control step of the plant of each member (learner) without noise.
 
         Returns:
             observation: Normalised next states; float64, shape `[M, S]`.
@@ -173,5 +173,5 @@ class PlantModel:
         return self.agent.perturb(observation)
 
     def deviation(self, observation: Floats32, action: Floats32) -> Floats32:
-        """Return the distance ‖a − π(s)‖₁ of each member's action from its policy."""
+        """Return the distance ‖a − π(s)‖₁ of each member's action a from the action of the member's policy π."""
         return np.asarray(np.abs(action - self.agent.act(observation)).sum(axis=1), np.float32)

@@ -16,7 +16,7 @@ from typing import Final
 from replaybench.runtime.errors import UserError
 
 _LEAST_BYTES: Final = 3 << 30
-"""Address space in bytes that a process maps for all libraries and compiled kernels. It uses a tenth of it."""
+"""Address space in bytes that a process reserves for libraries and kernels. A tenth of these bytes is used."""
 
 
 def check_address_space() -> None:
@@ -33,7 +33,7 @@ STOPPED_AT_ONCE = "stopped at once; finished cells and checkpoints are kept, run
 _AGAIN: Final = 0.02
 """Seconds after which a discarded interruption is raised again."""
 _ONE: Final = 0.1
-"""Two Ctrl-C within this time in seconds count as one. `timeout --signal INT` signals a process and then its group."""
+"""Two Ctrl-C within these seconds count as one. `timeout --signal INT` signals a process and then its group."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -41,7 +41,7 @@ class Terminated(KeyboardInterrupt):
 
 
 class Interrupted(Exception):  # noqa: N818 - not an error
-    """An exception after Ctrl-C or SIGTERM, raised when checkpoints are written, with the exit `status`."""
+    """An exception with an exit status, raised when all checkpoints are written after Ctrl-C or SIGTERM."""
 
     def __init__(self, cause: KeyboardInterrupt) -> None:
         super().__init__()
@@ -55,14 +55,14 @@ def exit_status(cause: KeyboardInterrupt) -> int:
 
 @contextlib.contextmanager
 def stopping_raises(to_the_end: bool = False) -> Iterator[None]:
-    """Raise Ctrl-C and the first SIGTERM as exceptions in the main thread during the block.
+    """Raise Ctrl-C and the first SIGTERM as exceptions in the main thread, while the `with` block runs.
 
-    A library may turn the interruption into another error, as Matplotlib does while it draws. Then the interruption is
-    raised instead. A callback of a C library may discard the interruption, as those of LLVM do. Then the interruption
-    is raised again a moment later.
+    A library may replace the exception by its own error, as Matplotlib does while it draws. In this case, the exception
+    is raised instead of the error. A callback of a C library may discard the exception, as callbacks of LLVM do. In
+    this case, the exception is raised again a moment later.
 
     Args:
-        to_the_end: Whether to ignore both signals after the block.
+        to_the_end: Whether to ignore Ctrl-C and SIGTERM after the block.
     """
     seen: list[KeyboardInterrupt] = []
     lost: list[KeyboardInterrupt] = []
@@ -114,7 +114,7 @@ def stopping_raises(to_the_end: bool = False) -> Iterator[None]:
 
 @contextlib.contextmanager
 def interruptions() -> Iterator[list[KeyboardInterrupt]]:
-    """Collect each Ctrl-C and the first SIGTERM during the block in a list, instead of raising exceptions."""
+    """Collect each Ctrl-C and the first SIGTERM in a list, without exceptions, while the `with` block runs."""
     seen: list[KeyboardInterrupt] = []
     repeated = _Repeated()
 
@@ -130,7 +130,7 @@ def interruptions() -> Iterator[list[KeyboardInterrupt]]:
 
 
 class _Repeated:
-    """A callable that returns whether a Ctrl-C follows the previous one within `_ONE` seconds."""
+    """A callable that returns whether less than `_ONE` seconds have passed since the previous Ctrl-C."""
 
     last = -math.inf
 
@@ -143,7 +143,7 @@ class _Repeated:
 def _handlers(
     wanted: dict[signal.Signals, Callable[[int, FrameType | None], None]], ignore_after: bool = False
 ) -> Iterator[None]:
-    """Install signal handlers during the block, except for signals that the process ignores, as background jobs do."""
+    """Install signal handlers while the `with` block runs, except for signals that this process ignores."""
     before = {}
     if threading.current_thread() is threading.main_thread():
         before = {number: signal.getsignal(number) for number in wanted}
@@ -163,7 +163,7 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def prepare_streams() -> None:
-    """Let standard output and error print escape sequences for characters that they cannot encode."""
+    """Let standard output and error print escape sequences for characters outside their encoding."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -2,7 +2,7 @@
 
 Members are independent learners that are simulated together. Each member acts for one episode (`training_episode`) or
 for a number of steps (`training_steps`). In the first case, members that have finished their episode wait and store
-nothing. In the second case, they begin another episode. Then follows an update phase (`update_phase`).
+nothing. In the second case, such members begin another episode. An update phase (`update_phase`) follows.
 """
 
 import itertools
@@ -17,7 +17,10 @@ from replaybench.runtime.arrays import Bools
 
 
 def training_episode(env: PopulationEnv, agent: Learner, replay: Replay, episode: int) -> LiveEpisodes:
-    """Run one training episode of every member with exploration, store the experiences, and return the episodes."""
+    """Run one training episode of every member (independent learner) with exploration, and store the experiences.
+
+    The returned object holds the scores and lengths of the episodes.
+    """
     episodes = LiveEpisodes(env, replay.strategy.sampling.needs_state)
     begin(agent, episodes, ~episodes.active, episode)
     while episodes.active.any():
@@ -26,10 +29,10 @@ def training_episode(env: PopulationEnv, agent: Learner, replay: Replay, episode
 
 
 def training_steps(agent: Learner, replay: Replay, episodes: LiveEpisodes, steps: int, episode: int) -> None:
-    """Run a number of training steps of every member with exploration, and store the experiences.
+    """Run some training steps of every member (independent learner) with exploration, and store the experiences.
 
-    A member whose episode ends begins another one at once. Exploration depends on the number `episode` of the
-    iteration.
+    If the episode of a member ends, the next episode begins at once. Exploration depends on `episode`, the number of
+    the training iteration.
     """
     for _ in range(steps):
         if not episodes.active.all():
@@ -38,13 +41,13 @@ def training_steps(agent: Learner, replay: Replay, episodes: LiveEpisodes, steps
 
 
 def begin(agent: Learner, episodes: LiveEpisodes, chosen: Bools, episode: int) -> None:
-    """Begin a training episode of the members that the mask `chosen` selects."""
+    """Begin a training episode of the members (independent learners) that the mask `chosen` selects."""
     agent.start_episode(episode, chosen)
     episodes.begin(chosen)
 
 
 def step(agent: Learner, replay: Replay, episodes: LiveEpisodes) -> None:
-    """Choose an action, step the plant and store the experience, for every member that is in an episode."""
+    """Choose an action, step the plant and store the experience, for every learner whose episode is running."""
     observation, active = episodes.observation, episodes.active
     tried = agent.explore(observation, active)
     successor, reward, terminated, truncated, info = episodes.env.step(tried.action)
@@ -69,13 +72,13 @@ def step(agent: Learner, replay: Replay, episodes: LiveEpisodes) -> None:
 
 
 def update_phase(agent: Learner, replay: Replay, updates: int, progress: float, episodes: LiveEpisodes) -> None:
-    """Do a number of updates of every member's learner, with batches from its replay buffer.
+    """Update every learner a number of times, with batches from the learner's own replay buffer.
 
     On-policy learners first do one update with the newest experiences. If sampling does not depend on results of
     updates, such as TD errors, batches for several updates are sampled together.
 
     Args:
-        progress: Finished fraction of the run, on which schedules of sampling depend.
+        progress: Finished fraction of the run, from 0 to 1. Sampling schedules depend on this fraction.
     """
     if agent.on_policy:
         agent.update(newest_batch(replay))
@@ -94,6 +97,6 @@ def update_phase(agent: Learner, replay: Replay, updates: int, progress: float, 
 
 
 def update_once(agent: Learner, replay: Replay | BufferStream, context: Context) -> None:
-    """Sample a batch, update the learners, and store results of the update, such as TD errors, with the experiences."""
+    """Sample a batch, update the learners, and store new TD errors and other results with the experiences."""
     batch = replay.sample(context)
     replay.annotate(batch, agent.update(batch))

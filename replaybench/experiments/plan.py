@@ -1,6 +1,6 @@
 """The memory and disk space that a sweep of a study needs, and warnings about its settings.
 
-A sweep computes all cells of a study. A cell is one combination of settings, with a block of seeds.
+A sweep computes all cells of a study. A cell is one combination of settings, with seeds that run together.
 """
 
 import contextlib
@@ -47,15 +47,14 @@ _FIGURE_BYTES: Final = (500_000, 180_000)
 
 @dataclass(frozen=True)
 class Plan:
-    """The cells (combinations of settings) of a sweep, and the memory and disk space that they need.
+    """The cells (combinations of settings) of a sweep, and the memory and disk space that the sweep needs.
 
     Attributes:
         open: Cells that are still to be computed.
-        shared: Cells from which the results of unfinished cells with equal runs are copied, by id of the unfinished
-            cell.
+        shared: Ids of unfinished cells, each mapped to another cell with equal runs, whose results can be copied.
         memory_bytes: Estimated peak memory of all worker processes together.
         disk_bytes: Estimated disk space at the end of the sweep.
-        most_disk_bytes: Estimated peak of the disk space, while cells run and write checkpoints.
+        most_disk_bytes: Estimated peak of the disk space during the sweep, with checkpoints of running cells.
     """
 
     cells: list[Cell]
@@ -67,7 +66,7 @@ class Plan:
 
 
 def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
-    """List the cells (combinations of settings) of a study, and estimate the memory and disk space of unfinished ones.
+    """List a study's cells (combinations of settings), and estimate memory and disk space of the unfinished cells.
 
     Memory is estimated as if the largest tasks ran at the same time.
     """
@@ -102,7 +101,7 @@ def _reference_sizes(study: Study, cells: Sequence[Cell]) -> list[int]:
 
 
 def _bytes(cell: Cell, built: dict[str, tuple[Replay, int, int, int]]) -> tuple[int, int]:
-    """Return the bytes of a cell's buffer file and of its other files, measured on small cells that `built` caches."""
+    """Return the bytes of a cell's buffer file and of its other files, from measured small cells cached in `built`."""
     parts = (cell.plant, cell.parameters, cell.learner, cell.settings, cell.strategy, cell.observe, cell.replayed_noise)
     key = json.dumps(parts)
     if key not in built:
@@ -128,7 +127,10 @@ def _bytes(cell: Cell, built: dict[str, tuple[Replay, int, int, int]]) -> tuple[
 
 
 def shared(cells: Sequence[Cell], folder: RunFolder) -> dict[str, Cell]:
-    """Map ids of unfinished cells to other cells with equal runs, whose results can be copied."""
+    """Map the ids of unfinished cells (combinations of settings) to other cells with equal runs.
+
+    Results of the other cells can be copied. Cells without such a partner are left out.
+    """
     sources: dict[str, Cell] = {}
     for group in same_runs(cells):
         finished = {cell.id: (folder.cell(cell.id) / "scores.h5").is_file() for cell in group}
@@ -145,9 +147,9 @@ def _never_fills(cell: Cell) -> bool:
 
 
 def same_runs(cells: Sequence[Cell], contents_only: bool = False) -> list[list[Cell]]:
-    """Group the cells of a study that compute equal runs, because their replay buffers never fill.
+    """Group the cells (combinations of settings) whose runs are equal, because their replay buffers never fill.
 
-    If `contents_only`, cells that store equal experiences but sample them differently are grouped, too.
+    If `contents_only`, cells that store equal experiences but sample differently are grouped, too.
     """
     groups: dict[str, list[Cell]] = {}
     changes: dict[tuple[str | float, ...], dict[str, Any]] = {}
@@ -159,7 +161,7 @@ def same_runs(cells: Sequence[Cell], contents_only: bool = False) -> list[list[C
 
 
 def _without_retention(cell: Cell, contents_only: bool) -> dict[str, Any]:
-    """Return the changes to a cell that replace its retention by `FULL`, or {} if the retention has an effect."""
+    """Return the new settings that replace a cell's retention by `FULL`, or {} if the retention has an effect."""
     strategy = parse(cell.strategy)
     if any(not type(term).__module__.startswith("replaybench.") for term in strategy.terms) or not _never_fills(cell):
         return {}
@@ -171,7 +173,7 @@ def _without_retention(cell: Cell, contents_only: bool) -> dict[str, Any]:
 
 
 def check_room(plan: Plan, folder: Path, local: bool = True) -> None:
-    """Check that enough disk space, and for local cells enough memory, is free for a sweep.
+    """Check that enough disk space is free for a sweep and, for a sweep on this machine (`local`), enough memory.
 
     Raises:
         UserError: Too little disk space or memory is free.
@@ -191,7 +193,7 @@ def check_room(plan: Plan, folder: Path, local: bool = True) -> None:
 
 
 def for_each(cells: Sequence[Cell], value: Callable[[Cell], T]) -> list[T]:
-    """Apply a function to each cell, and reuse the result for cells that differ only in their seeds."""
+    """Apply a function to each cell (combination of settings), or reuse the result if only the seeds differ."""
     known: dict[Any, T] = {}
     for cell in cells:
         if cell.configuration not in known:
@@ -200,7 +202,7 @@ def for_each(cells: Sequence[Cell], value: Callable[[Cell], T]) -> list[T]:
 
 
 _FADES: Final = (("first_amplitude", "last_amplitude"), ("sigma", "last_sigma"), ("first_random", "last_random"))
-"""Names of pairs of settings: the amount of exploration at the beginning, and at the end of its decay."""
+"""Names of settings in pairs: the initial amount of exploration, and the final amount after its decay."""
 
 
 def plan_warnings(cells: Sequence[Cell]) -> list[str]:

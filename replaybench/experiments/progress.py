@@ -1,6 +1,6 @@
 """The journal of a sweep's progress: events, the file that stores them, and printed lines.
 
-A sweep computes all cells of a study. A cell is one combination of settings, with a block of seeds.
+A sweep computes all cells of a study. A cell is one combination of settings, with seeds that run together.
 """
 
 import contextlib
@@ -42,18 +42,18 @@ class Round(NamedTuple):
 
 
 Report = Callable[[Round], bool]
-"""A function that is called after every episode or iteration of a cell. It returns False to stop the cell."""
+"""A function that is called after every training episode or iteration. If it returns False, training stops."""
 
 
 Event = dict[str, Any]
 
 _LEAST_SECONDS: Final = 1.0
 _SHARE: Final = 0.005
-"""Smallest time between two events of a cell, as a fraction of the time since its first event."""
+"""Smallest time between two events of a cell, as a fraction of the time since the cell's first event."""
 
 
 class Journal:
-    """A filter that decides which finished episodes become events in the journal file, so that the file stays small."""
+    """A filter that selects the finished episodes to store in a sweep's journal file, so that the file stays small."""
 
     def __init__(self) -> None:
         self._began: dict[str, float] = {}
@@ -61,10 +61,12 @@ class Journal:
         self._rewards: dict[str, list[float]] = {}
 
     def round(self, key: str, state: Round, of: int) -> Event | None:
-        """Return an event with the mean reward since the cell's last event, or None if that event is too recent.
+        """Return a progress event of a cell, or None if the last event of the cell is too recent.
+
+        The event contains the mean reward since the last event.
 
         Args:
-            key: Id of the cell.
+            key: Id of the cell (combination of settings).
             state: State of the cell after an episode or iteration.
             of: Number of episodes or iterations in the whole run.
         """
@@ -82,12 +84,12 @@ class Journal:
 
 
 def begin(study: str, cells: int, todo: int) -> Event:
-    """Return the event for the beginning of a sweep, with the numbers of all cells and of unfinished cells."""
+    """Return the event for the beginning of a sweep of `cells` combinations of settings, `todo` of them unfinished."""
     return event("begin", study=study, cells=cells, open=todo, host=socket.gethostname(), pid=os.getpid())
 
 
 def event(name: str, **facts: Any) -> Event:
-    """Return an event of a sweep, which is a dictionary with a name, the current time and the given entries."""
+    """Return an event of a sweep as a dictionary with a name, the current time and the given entries."""
     return {"event": name, "at": round(time.time(), 3), **facts}
 
 
@@ -109,11 +111,11 @@ class JournalFile:
             self._file.write(b"\n")  # ends a line that a killed process left unfinished
 
     def write(self, new: Event) -> None:
-        """Append an event to the file."""
+        """Append an event to the journal file."""
         self._file.write(line(new).encode())
 
     def touch(self) -> None:
-        """Set the file's modification time to now, unless the file server does not respond."""
+        """Set the journal file's modification time to now, and ignore errors of a file server."""
         with contextlib.suppress(OSError):
             os.utime(self._file.fileno())
 
@@ -148,7 +150,7 @@ class JournalReader:
 
 
 def number(new: Mapping[str, Any], name: str, default: float = math.nan) -> float:
-    """Return the entry `name` of an event from an untrusted file if it is a finite number, or else the default."""
+    """Return the entry `name` of an event from an untrusted file, or the default if it is no finite number."""
     value = new.get(name)
     plain = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15
     return float(value) if plain and value is not None else default
@@ -159,7 +161,7 @@ LINE_SECONDS: Final = 30.0
 
 @contextlib.contextmanager
 def repeating(seconds: float, action: Callable[[], object]) -> Iterator[None]:
-    """Call a function at regular intervals during the block, in another thread."""
+    """Call a function at regular intervals in another thread, while the `with` block runs."""
     ended = threading.Event()
 
     def repeat() -> None:
@@ -176,7 +178,7 @@ def repeating(seconds: float, action: Callable[[], object]) -> Iterator[None]:
 
 
 def plain_lines(console: Console, words: Callable[[], str]) -> contextlib.AbstractContextManager[None]:
-    """Print a line every 30 s during the block, except on a quiet console, or in a terminal with a progress bar."""
+    """Print the text of `words` every 30 s while the `with` block runs, except on a terminal or a quiet console."""
     quiet = console.is_terminal or console.quiet
     return contextlib.nullcontext() if quiet else printed_lines(console, words, LINE_SECONDS)
 
@@ -184,7 +186,10 @@ def plain_lines(console: Console, words: Callable[[], str]) -> contextlib.Abstra
 def printed_lines(
     console: Console, words: Callable[[], str], seconds: float
 ) -> contextlib.AbstractContextManager[None]:
-    """Print the elapsed time and the text of `words` at regular intervals, except lines equal to the previous one."""
+    """Print the elapsed time and the text of `words` at regular intervals, while the `with` block runs.
+
+    A line that equals the previous line is not printed.
+    """
     count, last = itertools.count(1), [""]
 
     def print_line() -> None:

@@ -1,7 +1,7 @@
 """Reading and writing of results files (netCDF-4 with a checksum), and new scores from stored rewards.
 
 Checksums detect damage, not forgery. netCDF libraries apply attributes of a file: units, fill values, scale factors and
-links to other files. This reader reads plain arrays only, checks them, and adds their labels itself.
+links to other files. This reader reads plain arrays only, checks the arrays, and adds labels itself.
 """
 
 import hashlib
@@ -100,7 +100,7 @@ class _ResultsFacts:
 def write_results(path: Path, data: xr.Dataset) -> None:
     """Write a dataset of results as netCDF-4, with a checksum at the end of the file, where HDF5 ignores it.
 
-    The file is written atomically. It is built in memory, because the HDF5 library crashes at exit if the disk is full.
+    The file is written atomically, from a copy in memory, because the HDF5 library crashes at exit if the disk is full.
     The names along text axes are also stored as attributes of fixed length, because Octave reads no other text.
     """
     packed = {str(name): {"zlib": True, "complevel": 4} for name in data.data_vars if data[name].ndim > len(AXES)}
@@ -117,7 +117,7 @@ def _digest(content: bytes | memoryview) -> bytes:
 
 
 def read_results(path: Path | str) -> xr.Dataset:
-    """Read the results of a study from a results file or a run folder, after verifying their checksum."""
+    """Read the results of a study from a results file or a run folder, and verify the checksum."""
     path = Path(path)
     if path.is_dir():
         if not (path / "results.nc").is_file():
@@ -174,7 +174,7 @@ def _plain(value: Any) -> Any:
 
 
 def _checked(path: Path, file: Any, name: str) -> Any:
-    """Return the HDF5 dataset of an array, after checking its storage, without reading its values."""
+    """Return the HDF5 dataset of an array after checks of its storage. The values are not read."""
     dataset = own_item(file, name)
     if not isinstance(dataset, h5py.Dataset) or dataset.shape is None:
         raise UserError(f"{path}: {name!r} is linked or no array")
@@ -199,7 +199,7 @@ def _array(path: Path, dataset: Any, length: int) -> Labelled:
 
 
 def _texts(path: Path, dataset: Any, length: int) -> NDArray[np.str_]:
-    """Read an array of texts within a limit of memory, because a file may store a long text once and use it often."""
+    """Read an array of texts within a limit of memory, because many elements may refer to one long stored text."""
     texts, most = dataset.asstr(), 0
     if dataset.size * length > _MOST_TEXT:  # else even the longest texts fit
         for place in np.ndindex(dataset.shape):
@@ -265,10 +265,10 @@ def _check_values(path: Path, name: str, values: NDArray[Any], dtype: str) -> No
 def rescore(
     data: xr.Dataset, parameters: Mapping[str, Mapping[str, Any]] | None = None, rule: Rule | None = None
 ) -> xr.Dataset:
-    """Compute all scores of stored results anew, with newly computed reference controllers.
+    """Recompute all scores in stored results from the rewards and from new reference controllers.
 
     Args:
-        data: The results, of any version.
+        data: Results that this or an earlier version computed.
         parameters: Parameters of plants by name. Plants in Python files must be listed, because a name in a results
             file must not execute code.
         rule: Rule for the grid of dynamic programming.

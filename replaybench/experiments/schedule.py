@@ -1,7 +1,8 @@
-"""The number of updates per step, the phases of strategies, and the properties of a plant that a learner needs.
+"""The number of updates per step, the phases of ERE sampling, and the properties of a plant that a learner needs.
 
-If updates follow each episode, the updates after an episode are a phase (Wang & Ross, 2019). If updates follow a number
-of steps, a phase covers as many steps as the longest episode has, and the next phase follows at once.
+ERE (emphasising recent experience, Wang & Ross, 2019) narrows sampling during a phase of updates. If updates follow
+each episode, a phase consists of the updates after one episode. Otherwise, a phase covers as many steps as the longest
+episode has.
 """
 
 import dataclasses
@@ -17,10 +18,10 @@ from replaybench.runtime.quantities import duration
 
 
 def make_task(plant: Plant, frequency: float, discount: str, observe: Sequence[str] = ()) -> Task:
-    """Return the task of a learner on a plant, with its sizes, discount and reward scale.
+    """Return the properties of a plant that a learner needs: array sizes, discount and reward scale.
 
     With `discount` "horizon", discount and reward scale are adapted to the control rate, so that the horizon in seconds
-    is equal at every rate (de Bruin et al., 2018, section 6.4). Otherwise they are those of the plant.
+    is equal at every rate (de Bruin et al., 2018, section 6.4). Otherwise, the values of the plant are returned.
     """
     ratio = plant.frequency / frequency if discount == "horizon" else 1.0
     return Task(
@@ -43,16 +44,17 @@ def horizon(discount: float, frequency: float) -> str:
 
 
 def updates_after(steps: int, episode: int, strategy: Strategy, learner: Any) -> float:
-    """Return the mean number of updates after `steps` environment steps, in episodes of `episode` steps."""
+    """Return the mean number of updates that follow `steps` environment steps, if episodes have `episode` steps."""
     uses = steps * strategy.entry_share * learner.replays_per_experience
     segments = math.ceil(episode / getattr(learner, "segment", 1))
     return float(uses / (learner.batch_size * episode / segments))
 
 
 def with_phases(strategy: Strategy, learner: Any, steps: int, every: int) -> Strategy:
-    """Set the phase length of a strategy with ERE (Wang & Ross, 2019), if updates are more frequent than episodes.
+    """Return a strategy whose ERE sampling (Wang & Ross, 2019) has the right phase length, in updates.
 
-    Other strategies are returned unchanged.
+    A phase covers the longest episode. A strategy is returned unchanged if it has no ERE, or if updates are not more
+    frequent than episodes.
 
     Args:
         learner: The learner or its settings.

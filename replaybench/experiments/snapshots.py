@@ -1,6 +1,6 @@
 """Snapshots of replay buffers and policies during training.
 
-Snapshots draw no random numbers, so they do not change a run.
+Snapshots use no random numbers, so a run with snapshots has equal results.
 """
 
 import math
@@ -30,7 +30,7 @@ _EARLY: Final = (0.01, 0.03, 0.06)
 def snapshot_rounds(rounds: int) -> list[int]:
     """Return the numbers of the training episodes after which snapshots are taken, counted from 1.
 
-    These are the last episode of each tenth of a run with `rounds` episodes, and some early ones.
+    Snapshots follow the last episode of each tenth of a run with `rounds` episodes, and some early episodes.
     """
     return sorted({math.ceil(share * rounds - 1e-9) for share in _EARLY} | set(tenth_ends(rounds)))
 
@@ -61,7 +61,7 @@ class Paths(NamedTuple):
 def has_surfaces(plant: Plant) -> bool:
     """Return whether policies of a plant can be drawn as surfaces over two states.
 
-    The plant must also have a grid for dynamic programming, and score episodes by their mean reward.
+    The plant must have two states and a grid for dynamic programming, and score episodes by the mean reward.
     """
     grid = isinstance(plant, OdePlant) and bool(plant.grid_nodes)
     return grid and len(plant.state_names) == 2 and plant.episode_metric == "mean reward"
@@ -133,7 +133,7 @@ class Snapshots:
             self.policies["greedy"] = np.full(run, np.nan)
 
     def take(self, done: int, agent: Learner, replay: Replay) -> None:
-        """Take a snapshot if one is due after `done` episodes.
+        """Take a snapshot if a snapshot is due after `done` episodes.
 
         Policies are recorded for the members of `agent`, which may be the first members only.
         """
@@ -174,7 +174,7 @@ class Snapshots:
         return self.contents | self.policies
 
     def write(self, path: Path, facts: Mapping[str, Any], reward: Floats, first: int) -> None:
-        """Write the snapshots of all buffers, and of the policy of the run with the median final reward, to a file.
+        """Write a file with the snapshots of all buffers, and of the policy with the median final reward.
 
         Args:
             facts: Further metadata to store.
@@ -241,7 +241,7 @@ class Solved(NamedTuple):
 
 
 def solved_surfaces(plant: Plant, frequency: float, rule: Rule | None, pixels: int = PIXELS) -> Solved | None:
-    """Return the greedy policy of dynamic programming for a plant, or None if it cannot be drawn as a surface."""
+    """Return the greedy policy of dynamic programming for a plant with two states, or None for other plants."""
     if not isinstance(plant, OdePlant) or not has_surfaces(plant):
         return None
     solution = reference_solution(plant, frequency, rule).solution
@@ -253,13 +253,13 @@ def solved_surfaces(plant: Plant, frequency: float, rule: Rule | None, pixels: i
 
 
 def write_solved(folder: RunFolder, fingerprint: str, frequency: float, solved: Solved) -> None:
-    """Store the greedy policy of dynamic programming in a run folder, by the plant's fingerprint (hash) and rate."""
+    """Store the greedy policy of dynamic programming for a plant's fingerprint (hash) and rate in a run folder."""
     arrays: dict[str, Any] = {"value": solved.value, "action": solved.action, "path": solved.path}
     write_record(_place(folder, fingerprint, frequency), _KIND, {"reward": solved.reward}, arrays)
 
 
 def read_solved(folder: RunFolder, fingerprint: str, frequency: float) -> Solved | None:
-    """Read the greedy policy of dynamic programming for a plant and rate from a run folder, or return None."""
+    """Read the greedy policy of dynamic programming for a plant and rate, or return None if it is not stored."""
     path = _place(folder, fingerprint, frequency)
     if not fingerprint.isalnum() or not path.is_file():
         return None

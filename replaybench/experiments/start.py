@@ -36,11 +36,11 @@ class Start:
     All networks are loaded, including critics and normalisation. Optimisers and replay buffers start empty.
 
     Attributes:
-        policy: Path of a policy file, of its folder, or of a run with one combination of plant, learner, strategy,
-            noise and rate.
+        policy: Path of a policy file, of the file's folder, or of a run folder with one combination of plant, learner,
+            strategy, noise and rate.
         member: Index of the stored learner from which all seeds start. By default, seeds take the stored learners in
             turn.
-        content: Required checksum of the weights, as the `study.toml` of a run stores it. It is not checked if empty.
+        content: Checksum that the weights must have, as stored in the `study.toml` of a run. Empty for any weights.
     """
 
     policy: str
@@ -48,7 +48,7 @@ class Start:
     content: str = ""
 
     def load_into(self, agent: Learner, seeds: Iterable[int]) -> None:
-        """Load the stored weights into the learners with these seeds."""
+        """Load the stored weights into `agent`, which holds one learner for each of the seeds."""
         facts, stored = self._read()
         weights = self._take(stored, seeds)
         try:
@@ -63,7 +63,7 @@ class Start:
         return take_members(path, stored, [seed % members if self.member is None else self.member for seed in seeds])
 
     def checked(self, kind: type[Any], settings: Any, task: Task, frequency: float, seeds: int) -> Start:
-        """Check that the stored weights fit a learner of class `kind`, and return a copy with their checksum."""
+        """Check that the stored weights fit a learner of class `kind`, and return a copy with the weights' checksum."""
         self.load_into(kind(settings, LearnerSetting(task, 0, [0], frequency)), [0])
         stored = self._read()[1]
         self._take(stored, range(seeds))

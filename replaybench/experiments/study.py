@@ -1,7 +1,7 @@
-"""Studies, which are grids of settings that are read from TOML files and divided into cells.
+"""Studies, which are grids of settings in TOML files, and cells, which are single combinations of these settings.
 
-A cell is one combination of settings, with a block of seeds that run as one population. The id of a cell is a hash of
-everything that can change its numbers. A run folder can therefore be continued, extended and compared.
+A cell is one combination of settings, with seeds that run together as one population. The id of a cell is a hash of
+everything that can change the cell's numbers. A run folder can therefore be continued, extended and compared.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ AXES = ("plants", "learners", "strategies", "noise", "frequency", "discount")
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """One full grid of a study, with a list of values for each axis.
+    """A grid of settings, which contains all combinations of the values in its lists.
 
     An empty list stands for the list of the same name in the study.
     """
@@ -88,29 +88,29 @@ class Study:
     Each list `plants`, `learners`, `strategies`, `noise` and `frequency` is an axis of the grid.
 
     Attributes:
-        strategies: Retentions and samplings of the replay buffer, such as `FULL[PER]`.
+        strategies: Retention and sampling rules of the replay buffer, such as `FULL[PER]`.
         noise: Standard deviations of sensor and actuator noise, in normalised units.
         frequency: Control rates in Hz. If the list is empty, each plant has its own rate.
         grid: Grids whose union is the study. By default, the study is one grid.
         episodes: Number of training episodes, or of iterations if updates follow a number of steps. An iteration has as
             many steps as the longest episode.
         update_every: Number of steps between updates; 0 for updates after each episode. By default, each plant has its
-            own value. With a number of steps, a member begins another episode when its episode has ended.
+            own value. With a number of steps, a new episode begins as soon as an episode ends.
         block: Number of seeds that run together as one population. On a GPU, all seeds run together.
         capacity: Number of experiences in a bounded buffer, unless its retention names a capacity (`FIFO(5000)`).
         greedy_every: Number of training episodes between greedy episodes, from which nothing is learned.
-        horizon_steps: Number of steps of a member over which schedules run (λ of AER, η of ERE, β of IS); 0 for all
-            steps of the run. Afterwards, schedules keep their last value.
-        evaluate_every_steps: Number of steps of a member between evaluations without exploration; 0 for none.
+        horizon_steps: Number of control steps of each seed over which sampling schedules run (λ of AER, η of ERE, β of
+            importance sampling); 0 for all steps of the run. Afterwards, schedules keep their last value.
+        evaluate_every_steps: Number of control steps per seed between evaluations without exploration; 0 for none.
             Evaluations begin at the end of an episode or iteration, and nothing is learned from them.
         evaluation_episodes: Number of episodes in each evaluation.
         discount: "fixed" keeps the plant's discount at every rate. "horizon" keeps the plant's horizon in seconds, and
             scales rewards accordingly (de Bruin et al., 2018, section 6.4). A number is the discount γ of a control
             step. A list of numbers is a further axis, and learners are then named `DDPG:discount=0.99`. The tables of
             plants and learners may also contain `discount`. The value of a learner takes precedence.
-        reference: Grid of the dynamic programming that defines scores. "converged" refines the plant's grid until the
-            result no longer changes. "paper" uses the grid that the plant declares. By default, each plant has its own
-            choice. Learning does not depend on this grid.
+        reference: Grid of the dynamic programming that defines the score 1. "converged" refines the plant's grid until
+            the result no longer changes. "paper" uses the grid that the plant declares. By default, each plant has its
+            own choice. Learning does not depend on this grid.
         replayed_noise: Whether to store the noise in every experience, and to measure how much noise is replayed (de
             Bruin et al., 2018, table 6).
         observe: Names of the states that learners observe; all by default. Reference controllers observe all states.
@@ -190,7 +190,7 @@ class Study:
         return [Grid(**{axis: getattr(table, axis) or lists[axis] for axis in AXES}) for table in tables]
 
     def cells(self) -> list[Cell]:
-        """Return the cells (combinations of settings) of the study, without duplicates, in the order of its lists.
+        """Return the cells (combinations of settings) of the study, without duplicates, in the order of the lists.
 
         Raises:
             UserError: A name is unknown, or settings do not fit together.
@@ -213,7 +213,7 @@ class Study:
         return list(cells.values())
 
     def _discount(self, plant: str, learner: str, gamma: float | None) -> dict[str, Any]:
-        """Return `{"discount": γ}` with the discount of the axis or of the learner's table, or an empty dictionary."""
+        """Return `{"discount": γ}` if the axis or the learner's table has a discount γ, else an empty dictionary."""
         own, _ = _own_discount(load_learner(learner)[1], self.learner.get(learner, {}))
         for key, table in ((f"plant.{plant}", self.plant.get(plant, {})), (f"learner.{learner}", own)):
             if "discount" in table and gamma is not None:
@@ -315,14 +315,14 @@ def _points(grid: Grid) -> Iterable[tuple[Any, ...]]:
 
 
 def _own_discount(config: Any, table: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split a learner's table into the task's discount and the learner's settings, some of which have a discount."""
+    """Split a learner's table into the task's discount, unless `discount` is a setting of the learner, and the rest."""
     if "discount" not in table or "discount" in config.__dataclass_fields__:
         return {}, dict(table)
     return {"discount": table["discount"]}, {key: value for key, value in table.items() if key != "discount"}
 
 
 def _spell(table: Grid | Study, folder: str = "") -> None:
-    """Canonicalise names and paths in place, so that equal cells have equal ids."""
+    """Canonicalise the names and paths of a grid or study in place, so that equal settings have equal ids."""
     spell: dict[str, Callable[[str], str]] = {"plants": PLANTS.spelled, "learners": spelled, "strategies": str}
     for axis, known in spell.items():
         object.__setattr__(table, axis, tuple(canonical(known(name), folder) for name in getattr(table, axis)))
@@ -334,9 +334,9 @@ def _spell(table: Grid | Study, folder: str = "") -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One combination of a study's settings with a block of seeds, which run as one population.
+    """One combination of a study's settings, with a range of seeds that run together as one population.
 
-    A cell contains everything that decides its numbers, in values for JSON.
+    A cell contains all values on which the numerical results depend, in types that JSON supports.
 
     Attributes:
         parameters: All parameters of the plant.
@@ -344,9 +344,9 @@ class Cell:
         settings: All settings of the learner.
         first_member: Smallest seed.
         members: Number of seeds.
-        horizon_steps: Number of steps over which schedules run; 0 for all steps, or if the strategy has no schedule.
-        sources: Hash of the source of users' learners and strategies; empty for built-in ones.
-        numerics: Version of all code that decides numbers.
+        horizon_steps: Number of steps over which sampling schedules run; 0 for all steps or without schedules.
+        sources: Hash of the source of users' learners and strategies; empty if these are built in.
+        numerics: Version of all code that can change numerical results.
     """
 
     plant: Name
@@ -377,7 +377,7 @@ class Cell:
 
     @functools.cached_property
     def id(self) -> str:
-        """The hash of the cell's content, which is equal only for cells that compute equal numbers."""
+        """The hash of all settings on which the numerical results of the cell depend, as 16 hexadecimal digits."""
         settings = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
         settings["device"] = self.device.partition(":")[0]  # numbers do not depend on which GPU computes them
         if not self.sources:
@@ -393,38 +393,38 @@ class Cell:
 
     @property
     def grid_point(self) -> tuple[str | float, ...]:
-        """The plant, learner, strategy, noise and rate of the cell, without its seeds."""
+        """The plant, learner, strategy, noise and control rate."""
         return self.plant, self.learner, self.strategy, self.noise, self.frequency
 
     @property
     def configuration(self) -> tuple[str | float, ...]:
-        """A key that is equal for cells of a study with the same settings and the same number of seeds."""
+        """A key that is equal for cells with the same settings and number of seeds, within one study."""
         return *self.grid_point, self.members
 
     @property
     def label(self) -> str:
-        """The plant, learner, strategy, noise, rate and seeds as text."""
+        """The plant, learner, strategy, noise, control rate and seeds as text."""
         seeds = f"seeds {self.first_member}–{self.first_member + self.members - 1}"
         return f"{self.plant} {self.learner} {self.strategy} noise {self.noise:g} {self.frequency:g} Hz {seeds}"
 
     @property
     def seeds(self) -> range:
-        """The seeds of the cell."""
+        """The seeds of the runs."""
         return range(self.first_member, self.first_member + self.members)
 
     @property
     def seed_range(self) -> str:
-        """The seeds of the cell as text, such as `0–7` or `3`."""
+        """The seeds of the runs as text, such as `0–7` or `3`."""
         return f"{self.seeds[0]}–{self.seeds[-1]}" if self.members > 1 else f"{self.seeds[0]}"
 
     @functools.cached_property
     def steps_per_episode(self) -> int:
-        """The number of control steps in the longest episode, which is also the length of an iteration."""
+        """The number of control steps in the longest episode. A training iteration has equally many steps."""
         return make_plant(self.plant, **self.parameters).steps_per_episode(self.frequency)
 
     @property
     def evaluations(self) -> int:
-        """The number of evaluations in a run."""
+        """The number of evaluations without exploration in each run."""
         every = self.evaluate_every_steps
         return self.steps_per_episode * self.episodes // every if every else 0
 
@@ -435,11 +435,11 @@ class Cell:
 
     @property
     def total_steps(self) -> int:
-        """The number of environment steps of all members, if every episode has the longest length."""
+        """The number of environment steps of all seeds together, if every episode has its full length."""
         return self.steps_per_episode * self.members * self.episodes
 
     def make_plant(self) -> Plant:
-        """Make the plant of the cell, after checking that its source has not changed since the cell was planned."""
+        """Make the plant, after checking that its source code has not changed since this cell was created."""
         plant = make_plant(self.plant, **self.parameters)
         if plant.fingerprint() != self.fingerprint:
             raise UserError(f"the source of plant {self.plant} has changed since this cell was planned")
@@ -451,7 +451,7 @@ def read_study(path: Path | str, overrides: Mapping[str, Any] | None = None) -> 
 
     Args:
         path: Path of the study file, or name of a study in the package.
-        overrides: Values that replace those of the file, by key. Tables are merged.
+        overrides: Values that replace values of the file, by key. Tables are merged.
 
     Raises:
         UserError: The file is missing, is not TOML, or holds an unknown key or a wrong value.
@@ -467,7 +467,7 @@ def read_study(path: Path | str, overrides: Mapping[str, Any] | None = None) -> 
 def changed(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of a study's table in which some values are changed.
 
-    Nested tables are merged. A change of an axis replaces this axis in all grids of the study.
+    Nested tables are merged. New values of an axis, such as `plants`, apply to all grids of the study.
     """
     lists = {
         key: [value]
@@ -482,7 +482,10 @@ def changed(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
 
 
 def reference_cells(cells: Iterable[Cell]) -> dict[tuple[str, float, float], Cell]:
-    """Return the cell of greatest discount for each plant, rate and noise, from which reference scores are computed."""
+    """Return, for each plant, control rate and noise, the cell (combination of settings) with the greatest discount.
+
+    The scores of reference controllers, such as random control, are computed with the plant of this cell.
+    """
     chosen: dict[tuple[str, float, float], Cell] = {}
     for cell in cells:
         other = chosen.setdefault((cell.plant, cell.frequency, cell.noise), cell)
@@ -492,5 +495,5 @@ def reference_cells(cells: Iterable[Cell]) -> dict[tuple[str, float, float], Cel
 
 
 def last_episodes(count: int, iterations: bool) -> int:
-    """Return the number of last episodes in a final score, which is 100, or a tenth of the iterations."""
+    """Return how many of the last episodes (at most 100) or iterations (a tenth) a final score averages."""
     return max(1, count // 10) if iterations else min(FINAL_EPISODES, count)

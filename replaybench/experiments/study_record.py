@@ -21,7 +21,7 @@ from replaybench.runtime.provenance import ComputeSession, session_facts, this_c
 
 
 def read_sessions(path: Path, facts: Mapping[str, Any]) -> tuple[ComputeSession, ...]:
-    """Return the sessions in which a cell was computed, from the metadata of one of the cell's files."""
+    """Return the sessions (uninterrupted computations) that computed a cell, from the metadata of one of its files."""
     sessions = facts.get("stints")
     if not isinstance(sessions, list) or not sessions or not all(isinstance(each, dict) for each in sessions):
         raise UserError(f"{path} does not say who computed it")
@@ -31,7 +31,7 @@ def read_sessions(path: Path, facts: Mapping[str, Any]) -> tuple[ComputeSession,
 def write_provenance(folder: RunFolder, name: str, cells: Sequence[Cell], complete: bool) -> None:
     """Write `provenance.json`, which describes how the cells and the results of a study were computed.
 
-    Its total time excludes cells whose runs were copied from other cells.
+    A cell is one combination of settings. The total time excludes cells whose runs were copied from other cells.
     """
     origins = {cell.id: _origin(folder.cell(cell.id)) for cell in cells}
     sessions = [session for shared, own in origins.values() if not shared for session in own]
@@ -54,13 +54,13 @@ def write_provenance(folder: RunFolder, name: str, cells: Sequence[Cell], comple
 
 
 def shared_from(facts: Mapping[str, Any]) -> str:
-    """Return the id of the cell from which the runs of a file were copied, or "" if they were computed."""
+    """Return the id of the cell from which the runs in a file were copied, or "" if the runs are not copies."""
     source = facts.get("shared_from")
     return source if isinstance(source, str) and source.isprintable() else ""
 
 
 def _origin(cell: Path) -> tuple[str, tuple[ComputeSession, ...]]:
-    """Return the id of the cell from which a cell's runs were copied, or "", and the sessions that computed them."""
+    """Return the id of the cell from which a cell's runs were copied, or "", and the sessions of the computation."""
     for name in ("scores", "checkpoint"):
         path = cell / f"{name}.h5"
         with contextlib.suppress(UserError):  # missing; damage is reported where the file is needed
@@ -70,7 +70,7 @@ def _origin(cell: Path) -> tuple[str, tuple[ComputeSession, ...]]:
 
 
 def resolved(study: Study, cells: Sequence[Cell], home: Path | None = None) -> Study:
-    """Return a study of the same cells with all settings written out, and with paths relative to `home`."""
+    """Return an equivalent study with explicit settings of plants and learners, and with paths relative to `home`."""
     known = {name for grid in study.grids() for name in grid.learners}
     names = {cell.id: cell.learner if cell.learner in known else cell.learner.rpartition(GAMMA)[0] for cell in cells}
     learner = {names[cell.id]: dict(cell.settings) for cell in cells}

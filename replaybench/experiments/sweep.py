@@ -1,6 +1,6 @@
 """The sweep of a study, which computes all its cells and reference controllers, and writes results and figures.
 
-A cell is one combination of settings, with a block of seeds. Cells are computed by worker processes.
+A cell is one combination of settings, with seeds that run together. Cells are computed by worker processes.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Outcome(NamedTuple):
     """The outcome of a sweep.
 
     Attributes:
-        data: Results of the finished cells.
+        data: Results of the finished cells (combinations of settings).
         figures: Paths of the figures.
-        status: Exit status, which is 0, 130 after Ctrl-C, or 143 after SIGTERM.
+        status: Exit status, which is 0 without interruption, 130 after Ctrl-C, or 143 after SIGTERM.
     """
 
     data: xr.Dataset
@@ -85,8 +85,8 @@ def run_sweep(
     """Run a study into a folder, or continue an interrupted run, in worker processes.
 
     Args:
-        cluster: Address of a Dask scheduler, whose workers are used instead of local ones; or None.
-        checkpoint_seconds: Interval between checkpoints of a cell in seconds.
+        cluster: Address of a Dask scheduler, whose workers are used instead of local workers; or None.
+        checkpoint_seconds: Interval between checkpoints of each running cell (combination of settings) in seconds.
         figures: Functions for figures. By default, no figures are drawn.
     """
     folder = RunFolder(output)
@@ -145,7 +145,10 @@ def _record_study(
 def _compute(
     jobs: list[Job], workers: int, cluster: str | None, display: Display, store: _Store
 ) -> tuple[int, Exception | None]:
-    """Run the jobs, and return the exit status and the error that ended them, so that finished cells can be written."""
+    """Run the jobs, and return the exit status and the error that stopped the jobs, or None without error.
+
+    The error is not raised, so that results of finished cells can be written.
+    """
     try:
         store.share_finished()
         if cluster is None:
@@ -160,7 +163,7 @@ def _compute(
 
 
 class _Store:
-    """A callback that stores the result of each job, which is a reference of scores or the files of a cell."""
+    """A callback that stores the result of each job: scores of reference controllers, or the files of a cell."""
 
     def __init__(self, folder: RunFolder, todo: Plan, points: Mapping[Point, Cell], display: Display) -> None:
         self._folder, self._display, self._open = folder, display, {cell.id for cell in todo.open}
@@ -185,7 +188,7 @@ class _Store:
             write_solved(self._folder, cell.fingerprint, cell.frequency, solved)
 
     def share_finished(self) -> None:
-        """Copy results of cells that an earlier sweep finished to cells with equal runs."""
+        """Copy the results of finished cells of an earlier sweep to unfinished cells with equal runs."""
         for key in self._copies.keys() - self._open:
             self._share(key)
 
@@ -202,7 +205,10 @@ def _reference_task(cell: Cell, rule: Rule | None, shown: bool, report: Report) 
 
 
 def share(source: Cell, cell: Cell, folder: RunFolder) -> None:
-    """Copy the results of a finished cell, without its replay buffers, to the folder of a cell with equal runs."""
+    """Copy results of a finished cell (combination of settings) to the folder of another cell with equal runs.
+
+    Replay buffers are not copied.
+    """
     here, there = folder.cell(source.id), folder.cell(cell.id)
     own: dict[str, Any] = {"id": cell.id, "cell": dataclasses.asdict(cell), "shared_from": source.id}
     if (here / "policy.safetensors").is_file():
@@ -218,7 +224,10 @@ def share(source: Cell, cell: Cell, folder: RunFolder) -> None:
 def _run_cell_task(
     cell: Cell, folder: Path | None, buffers: Buffers, checkpoint_seconds: float, report: Report
 ) -> dict[str, bytes] | None:
-    """Run a cell in a worker, and return its files by name if `folder` is None, or None if the cell stopped early."""
+    """Run a cell in a worker process, and return its files by name, or None if the run was stopped.
+
+    If `folder` is given, the files are written there, and the dictionary of files is empty.
+    """
     with one_line_errors(cell.label):
         if folder is not None:
             return {} if run_cell(cell, folder, buffers, checkpoint_seconds, report) else None
@@ -241,9 +250,9 @@ def _store_files(folder: Path, files: dict[str, bytes]) -> None:
 def _jobs(
     study: Study, points: dict[Point, Cell], cells: Sequence[Cell], home: RunFolder | None, seconds: float
 ) -> list[Job]:
-    """Return the reference scores and the unfinished cells as jobs, in the order in which the jobs start.
+    """Return the jobs that compute reference scores and unfinished cells, in the order in which the jobs start.
 
-    Workers write the files of cells into the run folder `home`. If `home` is None, they return the files.
+    Workers write the files of cells into the run folder `home`. If `home` is None, workers return the files.
     """
     # Dynamic programming solves without noise, so reports show one solution per plant and rate.
     shown = {(cell.plant, cell.frequency): point for point, cell in reversed(points.items())}.values()

@@ -143,7 +143,10 @@ def _names(data: xr.Dataset) -> list[str]:
 
 
 def score_columns(data: xr.Dataset) -> dict[str, list[Any]]:
-    """Return settings, scores and reference scores as columns by name, with one row per combination that was run."""
+    """Return scores as a dictionary of columns, with one row for each combination of settings that was run.
+
+    Further columns hold the settings and the scores of reference controllers.
+    """
     there = runs_there(data).any("seed").transpose(*AXES)
     names = [name for name in data.data_vars if set(data[name].dims) == set(AXES)]
     names += [name for name in data.data_vars if str(name).startswith("reference_") and data[name].ndim]

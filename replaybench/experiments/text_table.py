@@ -40,7 +40,7 @@ class FittedTable:
     Attributes:
         names: Headings of the columns that contain names.
         right: Headings of the columns that are aligned to the right.
-        droppable: Headings of the columns that may be left out, the most important one first.
+        droppable: Headings of the columns that may be left out, with important columns first.
     """
 
     headings: Sequence[str]
@@ -73,7 +73,7 @@ class FittedTable:
             yield Text(self.caption, style="italic", overflow="fold")
 
     def lines_a_row(self, width: int) -> int:
-        """Return how many lines the longest row takes in a terminal of this width, if each name fits into one line."""
+        """Return the number of terminal lines that the longest row takes, if no name is wider than the terminal."""
         shown = self._shown(width)
         if self._width(shown) <= width:
             return 1
@@ -155,7 +155,7 @@ class Collector(Console):
             self.found.append(_plain_table(each) if table else _plain(each, options.get("markup", True)))
 
     def text(self, form: str) -> str:
-        """Return the stored tables as Markdown (`md`), or joined into one table as `json` or `csv`."""
+        """Return the stored tables as Markdown (`md`), or join the tables and return `json` or `csv`."""
         tables = [each for each in self.found if isinstance(each, PlainTable)]
         rows = [[dict(zip(each.headings, row, strict=True)) for row in each.rows] for each in tables]
         if form == "md":
@@ -188,7 +188,7 @@ def _plain(printed: Any, markup: bool = True) -> str:
 
 
 def _plain_table(table: Table | FittedTable) -> PlainTable:
-    """Convert a table to plain texts, and give a blank first cell the text of the cell above it."""
+    """Convert a table to plain texts, and fill a blank cell in the first column with the text of the cell above."""
     title, caption = _plain(table.title), _plain(table.caption)
     if isinstance(table, FittedTable):
         return PlainTable(title, table.headings, [[str(cell) for cell in row] for row in table.rows], caption)

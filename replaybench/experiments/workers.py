@@ -43,7 +43,7 @@ _THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
 
 
 Watch = Callable[[str, Round], None]
-"""A function that the main process calls with the id of a cell after each episode or iteration of the cell."""
+"""A function that the main process calls after each training episode or iteration, with the job's key and state."""
 
 Finish = Callable[[str, Any], None]
 """A function that the main process calls with the key of a finished job and the job's result."""
@@ -54,8 +54,9 @@ class Job(NamedTuple):
 
     Attributes:
         key: Name of the job, such as the id of a cell.
-        function: Called with `arguments` and a `Report`. Function, arguments and result must support pickling.
-        stops: Whether the function returns soon after the `Report` returns False. If not, its worker is killed instead.
+        function: Called with `arguments` and a `Report`, a function that sends the progress. The function, its
+            arguments and its result must support pickling.
+        stops: Whether the function returns soon after the `Report` returns False. If not, a stop kills the worker.
     """
 
     key: str
@@ -65,7 +66,7 @@ class Job(NamedTuple):
 
 
 def run_locally(count: int, tasks: Sequence[Job], watch: Watch, finish: Finish) -> None:
-    """Execute jobs in `count` processes on this machine, each with one thread.
+    """Execute jobs in `count` worker processes on this machine, with one thread per process.
 
     Raises:
         Interrupted: Ctrl-C or SIGTERM was received, and running cells have written their checkpoints.
@@ -179,7 +180,7 @@ class _WorkerPool:
         )
 
     def stop(self) -> bool:
-        """Let running cells write a checkpoint, kill other workers, and return whether any worker is left."""
+        """Let running cells write a checkpoint, kill other workers, and return whether any worker is still busy."""
         self.waiting.clear()
         for worker in self.busy:
             if worker.task and worker.task.stops:
@@ -200,7 +201,7 @@ class _WorkerPool:
 
 
 class _Worker:
-    """A worker process with a pipe to it, its current job, and whether it has sent its first message (`ready`)."""
+    """A worker process with its pipe and current job. `ready` is True after the first message of the process."""
 
     def __init__(self) -> None:
         for name in _THREADS:
@@ -219,13 +220,13 @@ class _Worker:
             self.pipe.send(order)
 
     def kill(self) -> str:
-        """End the process, and return the name of the signal that killed it, or its exit status."""
+        """End the process, and return its exit status, or the name of the signal that killed the process."""
         self.end(0.5)  # a process that is already ending keeps its exit status
         code = self._process.exitcode or 0
         return signal.Signals(-code).name if code < 0 else f"exit status {code}"
 
     def end(self, patience: float) -> None:
-        """Close the pipe, wait at most `patience` seconds for the process to end, then kill it."""
+        """Close the pipe, wait at most `patience` seconds for the process to end, then kill the process."""
         self.pipe.close()
         self._process.join(patience)
         self._process.kill()
@@ -234,7 +235,10 @@ class _Worker:
 
 @contextlib.contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """Block Ctrl-C and SIGTERM in processes that start in the block, as a terminal sends them to all processes."""
+    """Block Ctrl-C and SIGTERM in processes that start in the `with` block.
+
+    A terminal sends these signals to all of its processes, but only the coordinator handles them.
+    """
     resource_tracker.ensure_running()  # if the tracker started in the block, it would unblock the signals
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
@@ -271,7 +275,7 @@ def _send(pipe: Connection, message: str, content: Any) -> None:
 
 
 def _receive(pipe: Connection, tasks: queue.SimpleQueue[Job | None], stop: threading.Event) -> None:
-    """Receive jobs and orders from the coordinator, and end this process when the coordinator has ended."""
+    """Receive jobs and orders from the coordinator (main process), and exit when the coordinator has ended."""
     while True:
         try:
             order = pipe.recv()
@@ -287,7 +291,7 @@ _CLUSTER_TICK = 0.2
 
 
 def run_on_cluster(address: str, tasks: Sequence[Job], watch: Watch, finish: Finish) -> None:
-    """Execute jobs on the workers of the Dask scheduler at an address, without reports of progress."""
+    """Execute jobs on the workers of the Dask scheduler at an address, and report finished jobs only."""
     futures: dict[Future[Any], str] = {}
     with _executor(address) as executor:
         try:

@@ -175,9 +175,9 @@ _ROOM: Final = 10_000
 def advise(question: Question, folder: Path, workers: int, console: Console) -> proposal.Advice:
     """Train with several replay strategies, and propose the strategy and the capacity that work best.
 
-    The first run uses FULL[Uniform], whose learning curve gives a capacity by the 90 % rule (de Bruin et al., 2018,
-    section 9.1). Then the strategies with most votes of the rules are tried. Finished runs in `folder` are reused.
-    `workers` is the number of worker processes.
+    The first runs use FULL[Uniform] (all experiences, sampled uniformly). Their learning curve gives a capacity by the
+    90 % rule (de Bruin et al., 2018, section 9.1). Then the strategies that most rules of advice recommend are tried.
+    Finished runs in `folder` are reused. `workers` is the number of worker processes.
     """
     plant = make_plant(question.plant)
     settings = question.study([FULL], question.episodes or LEAST_EPISODES, _ROOM).cells()[0].settings
@@ -226,15 +226,17 @@ def advise(question: Question, folder: Path, workers: int, console: Console) -> 
 def advise_from(
     path: Path, plant: str | None, memory: int, frequency: float | None, noise: float | None
 ) -> list[proposal.Advice]:
-    """Propose strategies from the results of a study, for each plant, learner, noise and rate with FULL[Uniform].
+    """Propose a strategy for each plant, learner, noise and control rate from the results of a study.
+
+    Conditions without results of FULL[Uniform] (all experiences, sampled uniformly) are left out.
 
     Args:
         path: Run folder of the study.
         plant: Name of the only plant to advise on; all plants if None. A plant in a user's Python file is only loaded
-            if it is named here.
+            if this argument names it.
         memory: Largest number of experiences in a buffer; 0 for no limit.
         frequency: The only control rate in Hz to advise on; all rates if None.
-        noise: The only noise to advise on; all if None.
+        noise: The only noise to advise on; all noises if None.
     """
     folder = RunFolder(path)
     if not folder.results.is_file():
@@ -289,8 +291,8 @@ def _part(table: dict[str, Any], *names: str) -> dict[str, Any]:
 def _capacity(here: xr.Dataset, collected: xr.DataArray | None) -> proposal.Capacity | None:
     """Apply the 90 % rule (de Bruin et al., 2018, section 9.1) to the learning curve of FULL[Uniform].
 
-    Return None if the number of `collected` experiences is not known, or if nothing was learned. The latter means that
-    all runs collapsed (final μ_r below 0.2) or, if μ_r is not defined, that rewards do not improve significantly.
+    Return None if the number of `collected` experiences is not known, or if nothing was learned. Nothing was learned if
+    all runs collapsed (final μ_r below 0.2) or, where μ_r is not defined, if rewards do not improve significantly.
     """
     if collected is None:
         return None
@@ -310,7 +312,7 @@ def _capacity(here: xr.Dataset, collected: xr.DataArray | None) -> proposal.Capa
 def _tried(names: Sequence[str], room: int | None) -> list[tuple[str, str, str, int | None]]:
     """Return retention, sampling, name and capacity of those strategies in `names` that the rules cover.
 
-    The capacity is `room` for strategies that do not state one, and None for FULL.
+    The capacity is `room` for strategies that state no capacity, and None for FULL.
     """
     covered = []
     for name in names:
@@ -380,28 +382,29 @@ def _conclude(
 def room_of(asked: int, collected: int, batch: int, memory: int) -> int:
     """Return a buffer capacity at which some experiences of a run are overwritten.
 
-    This is the capacity `asked` by the 90 % rule or, if a run has fewer experiences, half of the run. The result is at
-    most `memory` (0 for no limit) and at least one batch. `collected` is the number of experiences of a run.
+    The capacity is `asked`, from the 90 % rule (de Bruin et al., 2018, section 9.1). If a run collects fewer
+    experiences, the capacity is half of `collected`. The result is at most `memory` (0 for no limit), and at
+    least one batch.
     """
     room = asked if asked < collected else proposal.rounded(collected // 2)
     return max(batch, min(room, memory or room))
 
 
 def _most(collected: xr.DataArray | None) -> float:
-    """Return the largest number of experiences that a run collected; ∞ if it is not known."""
+    """Return the largest number of experiences that a run collected, or ∞ if the number is not known."""
     return float("inf") if collected is None else float(collected.sum("episode").max())
 
 
 _START = 20
-"""Number of equal parts of a recording; the mean reward of the first is the start of the learning curve."""
+"""Number of equal parts of a recording. The learning curve starts at the mean reward of the first part."""
 
 
 def advise_on_buffer(path: Path, plant: str | None, memory: int, noise: float | None) -> proposal.Advice:
-    """Propose a strategy and a capacity from a buffer file by the rules of advice alone, without new runs.
+    """Propose a strategy and a capacity from a buffer file and the rules of advice, without new runs.
 
     Args:
-        plant: Name of the plant. It is needed if the plant is in a user's Python file, because opening a file never
-            executes code that it names.
+        plant: Name of the plant. Required if the plant is in a user's Python file, because opening a buffer file never
+            executes code that the file names.
         memory: Largest number of experiences in a buffer; 0 for no limit.
         noise: Standard deviation of the normalised sensor and actuator noise; the value in the file if None.
     """

@@ -37,7 +37,8 @@ class Question:
         frequency: Control rate in Hz.
         noise: Standard deviation of the normalised sensor and actuator noise.
         episodes: Number of training episodes per run; 0 for as many as the budget allows.
-        probes: Largest number of strategies to try in addition to FULL[Uniform]; 0 for as many as the budget allows.
+        probes: Largest number of strategies to try in addition to FULL[Uniform] (all experiences, sampled uniformly); 0
+            for as many as the budget allows.
         memory: Largest number of experiences in a buffer; 0 for no limit.
         minutes: Budget of wall-clock time in minutes.
     """
@@ -79,7 +80,7 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """The number of episodes of every run, and the number of strategies to try in addition to FULL[Uniform]."""
+    """The number of episodes of every run, and the number of strategies to compare with FULL[Uniform]."""
 
     episodes: int
     probes: int
@@ -88,7 +89,7 @@ class Budget:
 def planned(question: Question, folder: Path, workers: int) -> Budget:
     """Choose the number of episodes and of strategies that fit the budget, and store the choice in `advice.toml`.
 
-    If the folder already contains the file, return the stored choice. A budget that is too small raises `UserError`.
+    If `folder` already contains `advice.toml`, return the stored choice. A budget that is too small raises `UserError`.
     """
     path = folder / "advice.toml"
     asked = {key: value for key, value in dataclasses.asdict(question).items() if value is not None}
@@ -123,7 +124,7 @@ def _tables(**tables: Mapping[str, Any]) -> str:
 
 
 def run(study: Study, folder: Path, workers: int, console: Console) -> xr.Dataset:
-    """Run a study and return its results; finished parts are copied from neighbouring run folders."""
+    """Run a study in a folder, after copying finished parts from neighbouring folders, and return the results."""
     take_over(study, folder)
     outcome = run_sweep(study, folder, workers, None, checkpoint_seconds=60.0, console=console)
     if outcome.status:
@@ -137,10 +138,10 @@ def condition(data: xr.Dataset, asked: Question) -> xr.Dataset:
 
 
 def experiences(here: xr.Dataset, plant: Plant | None) -> xr.DataArray | None:
-    """Return the number of experiences that each training episode or iteration collected; NaN where it was not run.
+    """Return the number of experiences that each training episode or iteration collected, with NaN for missing runs.
 
-    If runs are counted in iterations (fixed numbers of steps between update phases), the plant determines their length.
-    Without a plant, return None in this case.
+    An iteration has as many steps as the plant's longest episode. If runs are counted in iterations and there is no
+    plant, return None.
     """
     steps = here["episode_steps"]
     if not in_iterations(here):

@@ -27,7 +27,7 @@ _PARTS: Final = 4
 
 @dataclass(frozen=True)
 class Capacity:
-    """The buffer capacity by the 90 % rule (de Bruin et al., 2018, section 9.1), and the learning curve behind it.
+    """The buffer capacity by the 90 % rule (de Bruin et al., 2018, section 9.1), and properties of the learning curve.
 
     Attributes:
         steps: Number of experiences collected until the curve has risen by 90 % of the difference final − start. This
@@ -65,7 +65,8 @@ def ninety_percent(rewards: Floats, steps: Floats, start: float) -> Capacity | N
     than 20 episodes, or if the final reward is not above `start`.
 
     Args:
-        rewards: Reward of each training episode with FULL[Uniform], `[seeds, episodes]`.
+        rewards: Reward of each training episode with FULL[Uniform] (uniform sampling from all experiences), shape
+            `[seeds, episodes]`.
         steps: Length of each episode, `[seeds, episodes]`.
         start: Reward before learning, for example that of random control.
     """
@@ -97,7 +98,7 @@ def ninety_percent(rewards: Floats, steps: Floats, start: float) -> Capacity | N
 def improves(rewards: Floats) -> bool:
     """Return whether the last quarter of learning curves has significantly higher rewards than the first quarter.
 
-    The test is that of Mann and Whitney. `rewards` has shape `[seeds, episodes]`.
+    The Mann-Whitney test is used. `rewards` has shape `[seeds, episodes]`.
     """
     quarter = max(1, rewards.shape[1] // _PARTS)
     whole = rewards[np.isfinite(rewards).all(axis=1)]
@@ -106,7 +107,7 @@ def improves(rewards: Floats) -> bool:
 
 
 def moving_mean(curve: Floats, window: int) -> Floats:
-    """Return the mean over the last `window` values at each point of a curve, or over fewer at its beginning."""
+    """Return the mean over the last `window` values at each point of a curve, or over fewer values at the start."""
     # A running sum would lose the digits of all values after one huge reward.
     begins = np.maximum(0, np.arange(1, len(curve) + 1) - window)
     return np.array([curve[begin : end + 1].mean() for end, begin in enumerate(begins)])
@@ -121,19 +122,20 @@ def rounded(steps: int) -> int:
 
 
 NEAR: Final = 0.01
-"""Largest difference to the best score at which scores count as equal, so that the rules of advice decide."""
+"""Largest difference from the best score at which a score counts as equal. Rules of advice then decide."""
 _FEW: Final = 8
 _NAMED: Final = 3
 
 
 class Probe(NamedTuple):
-    """A replay strategy with the scores of its trial runs, if there are any.
+    """A replay strategy and the scores of its trial runs.
 
     Attributes:
         name: Notation of the strategy with its capacity, for example `FIFO(1000)[PER]`.
-        capacity: Capacity of the buffer; None if it holds the whole run or is not known.
+        capacity: Capacity of the buffer; None if the buffer holds the whole run, or if the capacity is not known.
         scores: Final score of each seed; NaN where a run failed or was not done. Empty if the strategy was not tried.
-        beyond: Differences from FULL[Uniform], paired by seed; None for FULL[Uniform] itself.
+        beyond: Differences from FULL[Uniform] (all experiences, sampled uniformly), paired by seed; None for
+            FULL[Uniform] itself.
         chance: p value of a paired sign-flip test of these differences, corrected for several tests (Holm, 1979).
         missing: Number of seeds whose runs were not done, because the study was stopped.
     """
@@ -153,7 +155,7 @@ class Probe(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """Mean score; a failed run counts as 0."""
+        """Mean score, in which a failed run counts as 0."""
         return float(np.where(np.isfinite(self.scores), self.scores, 0.0).sum() / (len(self.scores) - self.missing))
 
 
@@ -162,14 +164,14 @@ class Advice:
     """A proposed replay strategy for a plant, with the reasons for the proposal.
 
     Attributes:
-        noise: Standard deviation of the normalised sensor and actuator noise; None if it is not known.
+        noise: Standard deviation of the normalised sensor and actuator noise; None if unknown.
         unit: Text that explains the scale of the scores.
         capacity: Capacity by the 90 % rule; None if there is no learning curve or nothing was learned.
         probes: All strategies that were tried, with the best score first.
         chosen: The proposal; None if no strategy beats random control.
         changes: Sentences about what would change the proposal.
         cautions: Sentences about the limits of the advice.
-        ranked: Strategies with most votes first, if nothing was tried.
+        ranked: Strategies if nothing was tried, sorted by the number of rules that recommend them.
         known: Scores of the reference controllers by name.
         headline: Reason why nothing is proposed; empty if there is a proposal.
         causes: Likely causes of that reason, the likeliest first.
@@ -197,9 +199,9 @@ class Advice:
 def scores_of(here: xr.Dataset) -> tuple[dict[str, Floats], dict[str, float], str]:
     """Return the final scores of all strategies for one plant, learner, noise and control rate.
 
-    Scores are relative rewards μ_r (0: random control, 1: dynamic programming) where these are defined. Otherwise 0 is
+    Scores are relative rewards μ_r (0: random control, 1: dynamic programming) where μ_r is defined. Otherwise 0 is
     random control and 1 is the best single run. If the reward of random control is not known, 0 is the worst single
-    run. If no run beats random control, scores are differences from its reward.
+    run. If no run beats random control, scores are rewards minus the reward of random control.
 
     Returns:
         scores: Score of each seed by strategy; NaN where a run failed or was not done.
@@ -230,7 +232,7 @@ def scores_of(here: xr.Dataset) -> tuple[dict[str, Floats], dict[str, float], st
 def probes_of(
     scores: dict[str, Floats], missing: Mapping[str, int], tried: Sequence[tuple[Candidate, str, int | None]]
 ) -> list[Probe]:
-    """Compare strategies with FULL[Uniform], seed by seed, and return them with the best mean score first.
+    """Compare strategies seed by seed with the baseline FULL[Uniform], and return the best score first.
 
     `scores` has the score of each seed by strategy, and `missing` the number of seeds that were not run. `tried` lists
     the strategies to compare, each with its notation and capacity.
@@ -246,9 +248,9 @@ def probes_of(
 
 
 def choose(probes: Sequence[Probe]) -> Probe:
-    """Return the strategy with most votes of rules among those whose scores are within 0.01 of the best.
+    """Return the most recommended strategy among those whose scores are within 0.01 of the best score.
 
-    `probes` must be sorted, with the best score first.
+    Recommendations are votes of the rules of advice. `probes` must be sorted, with the best score first.
     """
     near = [probe for probe in probes if probe.mean >= probes[0].mean - NEAR]
     return max(near, key=lambda probe: (probe.candidate.votes, probe.mean))
@@ -259,8 +261,8 @@ def changes_of(
 ) -> list[str]:
     """Return sentences about what would change the proposal.
 
-    `probes` are all strategies that were tried, and `affordable` those whose buffers fit into the allowed memory. Both
-    begin with the best score.
+    `probes` are all strategies that were tried, and `affordable` those whose buffers fit into the allowed memory. Each
+    sequence begins with the best score.
     """
     changes = []
     rivals = [probe for probe in affordable if probe.name != chosen.name]
@@ -281,7 +283,7 @@ def changes_of(
 
 
 def edges_of(traits: Traits, chosen: Candidate) -> list[str]:
-    """Return sentences about the measured traits at which rules for or against a strategy begin or cease to hold."""
+    """Return sentences about the limits of traits (measured properties) between which a rule of advice holds."""
     parts, sentences = {chosen.retention, chosen.sampling}, []
     for rule in rules():
         value = rule.value(traits)
@@ -295,7 +297,7 @@ def edges_of(traits: Traits, chosen: Candidate) -> list[str]:
 
 
 def capacity_change(capacity: Capacity | None) -> list[str]:
-    """Return a sentence about how longer runs may change the capacity; no sentence if the curve has converged."""
+    """Return a sentence about how longer runs may change the capacity, or no sentence for a converged curve."""
     if capacity is None or capacity.converged:
         return []
     verb = "would raise the capacity above" if capacity.rising else "may ask for another capacity than"
@@ -306,7 +308,7 @@ def capacity_change(capacity: Capacity | None) -> list[str]:
 
 
 def _next(chosen: Probe, rival: Probe) -> list[str]:
-    """Return a sentence that compares the proposal with the next best strategy; an empty list if no seed has both."""
+    """Return a sentence that compares the proposal with the next best strategy, if a seed was run with each."""
     between = paired([chosen.scores], [rival.scores])
     if not between.n:
         return []
@@ -329,7 +331,7 @@ def _next(chosen: Probe, rival: Probe) -> list[str]:
 def cautions_of(
     capacity: Capacity | None, chosen: Probe | None, seeds: int, episodes: int, traits: Traits, counted: bool = True
 ) -> Iterator[str]:
-    """Yield sentences about the limits of the advice; `counted` is whether the lengths of runs in steps are known."""
+    """Yield sentences about the limits of the advice, where `counted` means that lengths in steps are known."""
     if not counted:
         yield "only the plant's file gives the number of experiences of an iteration; name it with --plant"
     elif capacity is None and episodes < LEAST_EPISODES:
@@ -352,7 +354,7 @@ def cautions_of(
 def about_capacities(capacity: Capacity | None, probes: Sequence[Probe], never: Sequence[str]) -> Iterator[str]:
     """Yield sentences about capacities that were too small or too large.
 
-    A capacity was too large if the buffer never overwrote an experience; `never` lists the strategies of such buffers.
+    A capacity was too large if the buffer never overwrote an experience. `never` lists the strategies of such buffers.
     """
     if never:
         yield (

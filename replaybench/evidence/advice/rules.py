@@ -26,7 +26,7 @@ _LARGEST: Final = 1e9
 
 @dataclass(frozen=True)
 class Traits:
-    """Measured properties of a control problem, on which the rules of advice depend; None for an unknown property.
+    """Measured properties of a control problem, on which the rules of advice depend. Unknown properties are None.
 
     Attributes:
         noise: Standard deviation of the normalised sensor and actuator noise.
@@ -35,7 +35,7 @@ class Traits:
         symmetry: Largest deviation of the plant from mirror symmetry. In a symmetric plant, mirrored states and actions
             lead to mirrored next states and equal rewards.
         memory: Ratio of the allowed number of experiences to the capacity by the 90 % rule (de Bruin et al., 2018,
-            section 9.1); infinite if either is missing.
+            section 9.1); infinite if one of these numbers is missing.
     """
 
     noise: float
@@ -48,7 +48,7 @@ class Traits:
 def traits_of(
     plant: Plant | None, frequency: float, noise: float, decay: float | None, memory: int, asked: int | None
 ) -> Traits:
-    """Return the traits of a plant at a control rate in Hz, two of which (authority and symmetry) are measured.
+    """Measure the authority and the symmetry of a plant at a control rate in Hz, and return all traits.
 
     `noise` and `decay` are stored unchanged. `memory` is the largest number of experiences in a buffer, or 0 for no
     limit. `asked` is the capacity by the 90 % rule (de Bruin et al., 2018, section 9.1).
@@ -119,10 +119,10 @@ def _largest(moved: Floats) -> float:
 
 
 def symmetry_of(plant: Plant, frequency: float) -> float | None:
-    """Return the largest deviation of a plant from mirror symmetry about its initial state; None without equations.
+    """Return the largest deviation of a plant from mirror symmetry about its initial state, or None without equations.
 
-    Random states and actions are mirrored. The result is the larger of two deviations: that of the next states from
-    mirrored next states, and that of the rewards from equal rewards, relative to their range.
+    Random states and actions are mirrored. One deviation is the distance of next states from mirrored next states.
+    The other is the change of the reward, relative to the range of rewards. The larger deviation is returned.
     """
     if not isinstance(plant, OdePlant):
         return None
@@ -166,15 +166,15 @@ SAMPLINGS: Final = ("Uniform", "PER", "PER+IS")
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A recommendation for or against retention and sampling rules, which depends on one trait of the plant.
+    """A recommendation for or against retention and sampling rules, valid in a range of one trait (measured property).
 
     Attributes:
-        trait: Name of the attribute of `Traits`.
-        least, most: Range of the trait in which the rule holds, both ends included.
+        trait: Name of the trait, which is an attribute of `Traits`.
+        least, most: Range of the trait in which the rule holds, including its ends.
         for_: Retention and sampling rules that are recommended.
         against: Retention and sampling rules that are advised against.
         section: Section of de Bruin et al. (2018).
-        claims: Ids of the claims of that paper that support the rule.
+        claims: Ids of the paper's claims that support the rule.
         evidence: Keys of stored results in `evidence.json`.
     """
 
@@ -190,11 +190,11 @@ class Rule:
     evidence: tuple[str, ...]
 
     def value(self, traits: Traits) -> float | None:
-        """Return the value of the trait on which the rule depends."""
+        """Return the value of the trait (measured property of the plant) on which the rule depends."""
         return vars(traits)[self.trait]  # type: ignore[no-any-return]
 
     def holds(self, traits: Traits) -> bool:
-        """Return whether the trait of the rule is known and lies within the range in which the rule holds."""
+        """Return whether the trait (measured property of the plant) is known and in the range of the rule."""
         value = self.value(traits)
         return value is not None and self.least <= value <= self.most
 
@@ -206,7 +206,7 @@ class Rule:
 
 
 class Candidate(NamedTuple):
-    """A replay strategy with the rules of advice for and against it."""
+    """A replay strategy, with the rules of advice for and against this strategy."""
 
     retention: str
     sampling: str
@@ -254,6 +254,9 @@ def rules() -> Sequence[Rule]:
 
 @functools.cache
 def stored_evidence() -> dict[str, dict[str, Any]]:
-    """Read the stored results that support rules: effect, interval, number of seeds and file of each, by name."""
+    """Read the stored results that support rules of advice, as a dictionary by name.
+
+    Each result consists of an effect, an interval, a number of seeds, and the name of a file.
+    """
     contrasts: dict[str, dict[str, Any]] = read_json(FOLDER / "evidence.json")
     return contrasts
