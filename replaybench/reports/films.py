@@ -127,12 +127,13 @@ def show(
 
     Args:
         output: Film to write (.gif or .mp4). If None, a window opens.
-        policy: Path of a policy file, and index of a member in it, or None for the best member. Without a policy,
+        policy: Path of a policy file, and index of one of its policies, or None for the best one. If `policy` is None,
             actions are random.
         learner: Name of the policy's learner, needed only if the learner is in a Python file.
-        noise: Standard deviation of the noise, in normalised units. Default: that of the policy's training, else none.
+        noise: Standard deviation of the noise, in normalised units. By default, it is that of the policy's training, or
+            0 without a policy.
         frequency: Control rate without a policy [Hz]. A policy runs at the control rate of its training.
-        seconds: Length in the plant's time [s]. Default: the film ends with the first episode that ends after three
+        seconds: Length in the plant's time [s]. By default, the film ends with the first episode that ends after three
             seconds, or after 500 pictures.
     """
     suffix = "" if output is None else output.suffix.lower()
@@ -168,7 +169,7 @@ def show(
 
 
 def check_output(output: Path | None) -> None:
-    """Raise `UserError`, before anything is computed, if a film cannot be written or a window cannot be opened."""
+    """Raise `UserError` if a film cannot be written or, if `output` is None, if a window cannot be opened."""
     if output is None:
         from matplotlib import pyplot
 
@@ -233,7 +234,10 @@ def write_mp4(path: Path, pictures: Pictures, speed: float) -> None:
 
 
 def show_window(pictures: Pictures, speed: float, title: str) -> None:
-    """Show `speed` pictures per second in a window, which stays open in a terminal until the user closes it."""
+    """Show `speed` pictures per second in a window.
+
+    If the program runs in a terminal, the last picture is shown until the user closes the window.
+    """
     from matplotlib import pyplot
 
     figure = pyplot.figure(num=title, figsize=(5, 5))
