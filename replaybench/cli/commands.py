@@ -240,7 +240,7 @@ def metric_words(known: Reference) -> str:
 
 
 def print_offline(console: Console, scores: OfflineScores) -> None:
-    """Print the scores of an offline replay, of the recording and of the reference controllers."""
+    """Print the scores of learners that were trained offline, of the recorded data and of reference controllers."""
     known = scores.reference
     title = f"{known.plant}, {known.frequency:g} Hz: {metric_words(known)}, mean over learners [95 %]"
     table = _score_table("", title)

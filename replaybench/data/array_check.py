@@ -45,7 +45,7 @@ def pack(rows: NDArray[Any], count: int) -> bytes:
 
 
 def unpack(stored: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Decompress a chunk that `pack` compressed, or raise `ValueError` if the chunk has the wrong number of bytes."""
+    """Decompress a chunk that `pack` compressed, and raise `ValueError` if the number of bytes is wrong."""
     size = math.prod(shape) * dtype.itemsize
     stream = zlib.decompressobj()
     try:
@@ -63,7 +63,7 @@ class Stored:
     """The location of an array in an open HDF5 file.
 
     `address` is the byte address of an uncompressed array. `chunk_rows` is the number of rows in each chunk of a
-    compressed array, and 0 for an uncompressed array.
+    compressed array. It is 0 for an uncompressed array.
     """
 
     dataset: Any
@@ -73,7 +73,7 @@ class Stored:
     chunk_rows: int = 0
 
     def chunk(self, member: int, row: int) -> tuple[int, int]:
-        """Return the address and size of the chunk that begins at `row`, or raise `ValueError` without such a chunk."""
+        """Return the address and size of the chunk that begins at `row`, or raise `ValueError` if there is none."""
         info = self.dataset.id.get_chunk_info_by_coord((member, row, *(0 for _ in self.shape[2:])))
         if info.byte_offset is None or info.filter_mask:
             raise ValueError("a packed chunk is missing or not packed")
@@ -86,7 +86,8 @@ def plain_arrays(path: Path, file: h5py.File, end: int) -> dict[str, Stored]:
     `end` is the byte address at which the HDF5 content of the file ends.
 
     Raises:
-        UserError: If the file contains anything but numeric arrays, or an array declares more data than the file has.
+        UserError: If the file contains anything but numeric arrays, or if an array declares more data than the file
+            has.
     """
     arrays, declared = {}, 0
     for name in file:
@@ -104,9 +105,9 @@ def plain_arrays(path: Path, file: h5py.File, end: int) -> dict[str, Stored]:
 
 
 def own_item(group: Any, name: str) -> Any:
-    """Return an item of an HDF5 group, or None for a link or a dataset with data in other files.
+    """Return an item of an HDF5 group, or None if the item is a link or a dataset with data in other files.
 
-    Links are not opened, because the target may be any file, or a pipe from which reading never ends.
+    Links are not opened, because the target may be any file. If the target is a pipe, reading may never end.
     """
     if not isinstance(group.get(name, getlink=True), h5py.HardLink):
         return None
@@ -115,14 +116,17 @@ def own_item(group: Any, name: str) -> Any:
 
 
 def attribute(item: Any, name: str) -> Any:
-    """Return a scalar attribute of an HDF5 item, or raise `ValueError` for an array, which could be very large."""
+    """Return a scalar attribute of an HDF5 item, or raise `ValueError` if the attribute is an array.
+
+    An array is refused, because it could be very large.
+    """
     if math.prod(item.attrs.get_id(name).shape or ()) != 1:
         raise ValueError(f"its attribute {name!r} is no single value")
     return item.attrs[name]
 
 
 def _reasons(dataset: Any) -> Iterator[str]:
-    """Yield the reasons why an HDF5 item is not a plain numeric array, with the cheapest checks first."""
+    """Yield the reasons why an HDF5 item is not a plain numeric array. Cheap checks come first."""
     if not isinstance(dataset, h5py.Dataset):
         yield "is a link, has its data in other files, or is no array"
     # The numbers in the file must have the same bits as the NumPy type.

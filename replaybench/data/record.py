@@ -38,8 +38,8 @@ Key = tuple[int | slice, ...]
 class Column(Protocol):
     """A NumPy array, or an array-like object of shape `[members, rows, …]` that computes its parts on request.
 
-    `write_record` requests each part of such an object once, as `[member, start:stop]` with integers. Members and rows
-    are in ascending order.
+    Members are independent runs. `write_record` requests each part of such an object once, as `[member, start:stop]`
+    with integers, with members and rows in ascending order.
     """
 
     @property
@@ -64,7 +64,7 @@ def fill(path: Path, extents: list[tuple[int, Column]]) -> None:
 
 
 def _piece(array: Column, key: Key) -> NDArray[Any]:
-    """Return one part of an array, or raise `ValueError` if a computed part has the wrong shape or dtype."""
+    """Return a part of an array, or raise `ValueError` if an object computes a part of the wrong shape or dtype."""
     piece = np.asarray(array[key])
     rows = [len(range(*at.indices(size))) for at, size in zip(key, array.shape, strict=False) if isinstance(at, slice)]
     shape = (*rows, *array.shape[len(key) :])
@@ -74,7 +74,7 @@ def _piece(array: Column, key: Key) -> NDArray[Any]:
 
 
 def _keys(shape: tuple[int, ...], itemsize: int, together: bool) -> Iterator[Key]:
-    """Yield the index of each piece of an array, with rows of one member or, if `together`, several small members."""
+    """Yield the index of each piece of an array, a range of rows of one member or, if `together`, of several."""
     if not shape:
         yield ()
         return
@@ -125,7 +125,7 @@ def write_record(
         kind: Type of the record, such as `buffer`.
         facts: Metadata of JSON types.
         arrays: NumPy arrays or objects that compute their parts on request, by name.
-        compression: `"gzip"` compresses arrays with at least 4 KiB per member (the first axis). Writing then takes
+        compression: `"gzip"` compresses arrays with at least 4 KiB for each index of the first axis. Writing then takes
             at least six times as long.
 
     Raises:
@@ -146,7 +146,8 @@ class Record:
 
     Attributes:
         header: Type, metadata, and shapes and dtypes of the arrays.
-        sealed: The underlying file. Its `bytes_read` is the number of bytes read so far.
+        sealed: The underlying file with checksums. The attribute `sealed.bytes_read` is the number of bytes read so
+            far.
     """
 
     def __init__(self, path: Path, sealed: SealedFile, view: _SealedView, file: h5py.File) -> None:
@@ -162,7 +163,7 @@ class Record:
 
         Args:
             name: Name of the array.
-            member: Index on the first axis, which the result then lacks. None reads all members.
+            member: Index on the first axis, which is then missing in the result. None reads all indices.
             rows: Range of indices on the second axis, without a step. None reads all rows.
 
         Raises:
@@ -217,7 +218,7 @@ class Record:
 
 @contextmanager
 def open_record(path: Path, kind: str | None = None) -> Iterator[Record]:
-    """Open a record and verify everything but its arrays, which are verified when they are read.
+    """Open a record, and verify everything but its arrays, whose parts are verified when they are read.
 
     Args:
         path: Path of the record.
@@ -241,7 +242,7 @@ def open_record(path: Path, kind: str | None = None) -> Iterator[Record]:
 
 
 def read_header(path: Path, kind: str | None = None) -> Header:
-    """Read and verify the header of a record, with the arguments and errors of `open_record`."""
+    """Open a record file, and return its verified header. Arguments and errors are those of `open_record`."""
     with open_record(path, kind) as record:
         return record.header
 
@@ -265,11 +266,11 @@ def is_record(path: Path) -> bool:
 
 @contextmanager
 def _errors_in_one_line(path: Path, view: _SealedView) -> Iterator[None]:
-    """Convert errors of the HDF5 library in this block to a `UserError` with a message of one line.
+    """Convert an exception of the HDF5 library in the context to a `UserError` with a message of one line.
 
-    Damage that checksums detected takes precedence. The new error is raised outside the handler, so that it does not
-    keep the library's exception. That exception would keep HDF5 handles of the file object open, and HDF5 crashes when
-    it closes such handles at the interpreter's exit.
+    If checksums detected damage, that error is raised instead. The new error is raised outside the handler and keeps no
+    reference to the library's exception. Such a reference would keep HDF5 handles of the file object open, and HDF5
+    crashes when it closes such handles at the interpreter's exit.
     """
     fault: BaseException | None = None
     try:
@@ -290,7 +291,7 @@ def _errors_in_one_line(path: Path, view: _SealedView) -> Iterator[None]:
 
 
 def _create_datasets(file: h5py.File, arrays: Mapping[str, Column], packed: bool) -> list[tuple[int, Column]]:
-    """Create the datasets, write compressed ones, and return the address and the array of each uncompressed one."""
+    """Create the datasets, write the compressed ones, and return address and array of each uncompressed one."""
     extents = []
     for name, array in arrays.items():
         rows = chunk_rows(array.shape, array.dtype.itemsize) if packed else 0
@@ -302,7 +303,7 @@ def _create_datasets(file: h5py.File, arrays: Mapping[str, Column], packed: bool
 
 
 def _reserve(file: h5py.File, name: str, array: Column) -> int:
-    """Create a contiguous dataset without writing its numbers, and return the byte address reserved for them."""
+    """Create a contiguous dataset without writing its numbers, and return the byte address for these numbers."""
     plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     plist.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     plist.set_fill_time(h5py.h5d.FILL_TIME_NEVER)

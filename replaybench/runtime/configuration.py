@@ -85,7 +85,7 @@ def build(kind: type[T], table: Mapping[str, Any], where: str, *, others: bool =
         kind: Class of the result.
         table: Values by name of the field.
         where: Name of the table in error messages.
-        others: Whether to ignore unknown keys, also in nested tables, because a later version may have written them.
+        others: Whether to ignore unknown keys, also in nested tables. A later version may have written such keys.
 
     Raises:
         UserError: If a key is unknown or missing, or a value has the wrong type or is outside its bounds.

@@ -150,7 +150,8 @@ class OfflineSeries(NamedTuple):
     Attributes:
         runs: Rewards of the learners that did not fail; float64, shape `[N, K]` for N learners and K evaluations.
         curve: Mean reward over the learners in `runs` with its 95 % band; None if all learners failed.
-        levels: Mean rewards to compare the learners with, such as that of the stored data, with 95 % intervals; by label.
+        levels: Mean rewards with 95 % intervals, by label, such as that of the stored data. The learners are compared
+            with these rewards.
         references: Rewards of reference controllers such as random control, by name.
     """
 
