@@ -11,7 +11,7 @@ from replaybench.runtime.errors import UserError
 
 
 def watch(run: Positional[Path]) -> int:
-    """Show the progress of a run with its cells, learning curves, failures and remaining time.
+    """Show the progress of a run with its cells (combinations of settings), learning curves and remaining time.
 
     Ctrl-C ends the display and does not stop the run.
 

@@ -50,7 +50,7 @@ def sweep(
     Args:
         study: Study file (TOML), or the name of a study in replaybench (demo, partial). It is not needed if --plant and
             --strategy describe the study.
-        plant: Plants, as in --plant PendulumDCSC Magman. They replace those of the study.
+        plant: Plants, as in --plant PendulumDCSC Magman, which replace those of the study.
         learner: Learners, which replace those of the study.
         strategy: Strategies, which replace those of the study. The first one is the baseline of comparisons.
         noise: Noise levels, which replace those of the study.

@@ -28,7 +28,8 @@ _WORTH_BYTES: Final = 4096
 def chunk_rows(shape: tuple[int, ...], itemsize: int) -> int:
     """Return the number of rows in each compressed chunk of an array of shape `[members, rows, …]`.
 
-    The result is 0 for an array with less than 4 KiB per member or fewer than two axes, which is not compressed.
+    The result is 0 for an array that is not compressed. Such an array has fewer than two axes, or less than 4 KiB for
+    each index of the first axis.
     """
     row_bytes = math.prod(shape[2:]) * itemsize
     if len(shape) < 2 or not shape[0] or shape[1] * row_bytes < _WORTH_BYTES:
@@ -116,10 +117,7 @@ def own_item(group: Any, name: str) -> Any:
 
 
 def attribute(item: Any, name: str) -> Any:
-    """Return a scalar attribute of an HDF5 item, or raise `ValueError` if the attribute is an array.
-
-    An array is refused, because it could be very large.
-    """
+    """Return a scalar attribute of an HDF5 item, or raise `ValueError` for an array, which could be very large."""
     if math.prod(item.attrs.get_id(name).shape or ()) != 1:
         raise ValueError(f"its attribute {name!r} is no single value")
     return item.attrs[name]

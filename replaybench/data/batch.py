@@ -120,7 +120,8 @@ class TraceRule:
     def followed(self, values: Floats32, last: Slots, experience: Mapping[str, NDArray[Any]]) -> None:
         """Update traces for the new experience of each member, before the buffer stores or discards the experience.
 
-        A trace is a value that the learner maintains for each stored step. A slot is an index in the buffer.
+        A trace is a value that the learner maintains for each stored step. A slot is an index in the buffer, and a
+        member is an independent run.
 
         Args:
             values: Traces of all stored steps; see `TraceRule`.
@@ -132,8 +133,8 @@ class TraceRule:
     def evicting(self, values: Floats32, previous: Links, next: Links, slots: Slots) -> None:
         """Update traces before the steps in `slots` are overwritten, while the links of these steps are still valid.
 
-        `slots` contains the buffer index of one step per member, or −1 for none. See `TraceRule` for the other
-        arguments.
+        A trace is a value that the learner maintains for each stored step. `slots` contains one buffer index for each
+        independent run, or −1 for none. See `TraceRule` for the other arguments.
         """
 
     def stored(self, values: Floats32, previous: Links, next: Links, slots: Slots, ended: Bools) -> None:
@@ -143,8 +144,8 @@ class TraceRule:
         experience contains a field of that name. See `TraceRule` for the other arguments.
 
         Args:
-            slots: Slot of the new step of each member, or −1 if the step was discarded; int64, shape `[M]`. If the
-                step was discarded, the preceding step remains without a next step.
+            slots: Buffer index of the new step of each member (independent run), or −1 if the step was discarded;
+                int64, shape `[M]`. If the step was discarded, the preceding step remains without a next step.
             ended: Whether the episode of each member ends with the new step, stored or not; bool, shape `[M]`.
         """
 

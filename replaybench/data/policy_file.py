@@ -62,10 +62,7 @@ def read_policy(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 
 
 def members_in(path: Path, weights: Mapping[str, NDArray[Any]]) -> int:
-    """Return the number of members (independent runs) whose weights a policy file contains.
-
-    `UserError` is raised if the arrays have no axis of members.
-    """
+    """Return the number of independent runs in a policy file, or raise `UserError` if arrays lack the axis of runs."""
     if not weights or any(array.ndim == 0 or array.dtype.kind not in "fiu" for array in weights.values()):
         raise UserError(f"{path} holds no weights of members")
     return min(map(len, weights.values()))

@@ -100,7 +100,7 @@ Compression = Literal["gzip"] | None
 
 @dataclass(frozen=True)
 class Header:
-    """The description of a record file, without the content of its arrays.
+    """The description of a record, which is an HDF5 file with checksums, without the content of the arrays.
 
     Attributes:
         kind: Type of the record, such as `buffer` or `checkpoint`.
@@ -118,7 +118,9 @@ class Header:
 def write_record(
     path: Path, kind: str, facts: Mapping[str, Any], arrays: Mapping[str, Column], compression: Compression = None
 ) -> None:
-    """Write arrays and metadata to a record atomically, with less than 64 MB of memory in addition to the arrays.
+    """Write arrays and metadata atomically to a record, which is an HDF5 file with checksums.
+
+    Less than 64 MB of memory is used in addition to the arrays.
 
     Args:
         path: Path of the record. An existing file is replaced when the new file is complete.
@@ -140,7 +142,7 @@ def write_record(
 
 
 class Record:
-    """An open record file, from which arrays can be read in part.
+    """An open record, which is an HDF5 file with checksums whose arrays can be read in part.
 
     `open_record` opens a record. Only one thread may use an open record.
 
@@ -218,7 +220,9 @@ class Record:
 
 @contextmanager
 def open_record(path: Path, kind: str | None = None) -> Iterator[Record]:
-    """Open a record, and verify everything but its arrays, whose parts are verified when they are read.
+    """Open a record (an HDF5 file with checksums), and verify everything but the arrays.
+
+    The parts of an array are verified when they are read.
 
     Args:
         path: Path of the record.
@@ -242,13 +246,13 @@ def open_record(path: Path, kind: str | None = None) -> Iterator[Record]:
 
 
 def read_header(path: Path, kind: str | None = None) -> Header:
-    """Open a record file, and return its verified header. Arguments and errors are those of `open_record`."""
+    """Return the verified header of a record (an HDF5 file with checksums), with the arguments of `open_record`."""
     with open_record(path, kind) as record:
         return record.header
 
 
 def read_record(path: Path, kind: str | None = None) -> tuple[Header, dict[str, NDArray[Any]]]:
-    """Read a record, verify every byte of the file, and return the header and the arrays by name.
+    """Read a record (an HDF5 file with checksums), verify every byte, and return the header and the arrays by name.
 
     Arguments and errors are those of `open_record`.
     """
@@ -259,14 +263,14 @@ def read_record(path: Path, kind: str | None = None) -> tuple[Header, dict[str, 
 
 
 def is_record(path: Path) -> bool:
-    """Return whether a file begins with the signature of this package's records."""
+    """Return whether a file begins with the signature of a record, which is an HDF5 file with checksums."""
     with path.open("rb") as raw:
         return raw.read(len(MAGIC)) == MAGIC
 
 
 @contextmanager
 def _errors_in_one_line(path: Path, view: _SealedView) -> Iterator[None]:
-    """Convert an exception of the HDF5 library in the context to a `UserError` with a message of one line.
+    """Convert an exception of the HDF5 library in the `with` block to a `UserError` with a message of one line.
 
     If checksums detected damage, that error is raised instead. The new error is raised outside the handler and keeps no
     reference to the library's exception. Such a reference would keep HDF5 handles of the file object open, and HDF5
@@ -330,7 +334,7 @@ def _write_packed(file: h5py.File, name: str, array: Column, rows: int) -> None:
 
 
 class _SealedView(io.RawIOBase):
-    """A file object through which libhdf5 reads a sealed file without the table of checksums.
+    """A file object through which libhdf5 reads a file whose head and table of checksums are hidden.
 
     Attributes:
         fault: The first exception of a read. The C library may lose the exception before it reaches the caller.

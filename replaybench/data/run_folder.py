@@ -42,7 +42,7 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the folder against other sweeps in the context.
+        """Lock the folder against other sweeps in the `with` block.
 
         The operating system releases the lock if this process ends for any reason.
 

@@ -44,10 +44,7 @@ def parse_columns(tokens: Iterable[str]) -> dict[str, str]:
 
 
 def reserved_names(plant: Plant, columns: Mapping[str, str]) -> set[str]:
-    """Return names that cannot belong to the column of sample times.
-
-    These are the signals of the plant, and columns that the user assigned to signals.
-    """
+    """Return the signals of the plant and the columns that the user assigned, which cannot contain sample times."""
     return {*plant.state_names, *plant.action_names, *columns.values()}
 
 
@@ -109,10 +106,7 @@ def match_columns(log: Log, plant: Plant, columns: Mapping[str, str], problems: 
 def _stated(
     columns: Mapping[str, str], names: Sequence[str], titles: Sequence[str], problems: Problems
 ) -> dict[str, str]:
-    """Return the column that the user assigned to each signal, spelled as in the log.
-
-    A column that does not exist is replaced by "".
-    """
+    """Return the column that the user assigned to each signal, spelled as in the log, or "" for a missing column."""
     by_fold = {_fold(name): name for name in names}
     stated = dict[str, str]()
     for name, column in columns.items():
@@ -132,10 +126,7 @@ def _stated(
 
 
 def _column_of(log: Log, name: str, unit: str | None, titles: Sequence[str]) -> str | None:
-    """Return the column whose title, with or without a unit, matches a name, or None if there is none.
-
-    `UserError` is raised if several titles match.
-    """
+    """Return the column whose title matches a name, also with a unit, and raise `UserError` if several match."""
     found = [title for title in titles if _fold(title) == _fold(name)]
     if not found and unit is not None:
         bare = [title for title in titles if _fold(split_title(title)[0]) == _fold(name)]
@@ -240,7 +231,7 @@ def _no_rate(log: Log) -> UserError:
 
 
 _EPISODE_GAP: Final = 10.0
-"""Number of sample periods to insert between episodes; more than `GAP`, so that the gap separates them."""
+"""Number of sample periods to insert between episodes. More than `GAP` periods separate episodes."""
 
 
 def separate_episodes(log: Log, mapping: Mapping[str, str], frequency: float | None, allow_missing: bool) -> Log:
@@ -332,8 +323,5 @@ def interpolated(log: Log, plant: Plant, mapping: Mapping[str, str], pieces: Ite
 
 
 def flagged_ends(log: Log, mapping: Mapping[str, str]) -> Integers:
-    """Return the row numbers at which the column `terminated` ends an episode.
-
-    An empty cell counts as an end.
-    """
+    """Return the rows at which a nonzero or empty cell of the column `terminated` ends an episode."""
     return np.flatnonzero(log.columns[mapping["terminated"]] != 0) if "terminated" in mapping else np.empty(0, np.int64)

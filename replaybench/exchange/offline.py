@@ -40,8 +40,8 @@ class Changes:
     """Deviations of an offline replay from the conditions under which the buffer was recorded.
 
     Attributes:
-        discount: Discount factor per control step. If None, that of the recording is used.
-        noise: Standard deviation of the normalised noise in evaluation. If None, that of the recording is used.
+        discount: Discount factor per control step. If None, that of the recorded run is used.
+        noise: Standard deviation of the normalised noise in evaluation. If None, that of the recorded run is used.
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)

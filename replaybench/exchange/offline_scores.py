@@ -55,7 +55,7 @@ class OfflineScores:
         return f"{self.about['learner']}, {self.about['strategy']}"
 
     def levels(self) -> dict[str, Floats]:
-        """Return the known rewards of the online runs and of the recorded data, as one array per label."""
+        """Return the known rewards of the recorded data and of the runs that filled the buffer, one array per label."""
         recorded = {f"the recording itself: {Path(str(self.about['buffer'])).name}": self.recorded}
         found = {name: np.array(values, np.float64) for name, values in self.online.items()} | recorded
         return {name: values for name, values in found.items() if np.isfinite(values).any()}
@@ -87,10 +87,7 @@ class OfflineScores:
         return sentences
 
     def no_score(self) -> str:
-        """Return why the relative reward μ_r (0: random control, 1: dynamic programming) is not defined.
-
-        The text is empty if μ_r is defined.
-        """
+        """Return why the score μ_r (0: random control, 1: dynamic programming) is undefined, or "" if it is defined."""
         return no_score(self.reference.dp, self.reference.random)
 
     def write(self, path: Path) -> None:
@@ -152,7 +149,7 @@ class Extrapolation(NamedTuple):
         learners: Number of learners with such values.
         of: Number of all learners.
         value: The value that is farthest outside the bounds.
-        low, high: Bounds of the return for the recording to which `value` belongs.
+        low, high: Bounds of the return for the recorded run to which `value` belongs.
     """
 
     learners: int
@@ -162,10 +159,7 @@ class Extrapolation(NamedTuple):
     high: float
 
     def words(self, learner: str, choices: bool = False) -> str:
-        """Return a warning that learners extrapolate, with a remedy.
-
-        `choices` is whether actions are discrete, which TD3+BC does not support.
-        """
+        """Return a warning with a remedy for continuous actions or, if `choices` is True, for discrete actions."""
         remedy = "a smaller --set alpha=… keeps it nearer to the recording"
         if choices:
             remedy = "a recording that tries each choice in more states corrects them"
@@ -204,9 +198,8 @@ def extrapolation(recording: Recording, agent: Learner, learners: int, updates: 
     """Check whether the values that learners predict for recorded states are possible, and describe impossible ones.
 
     A value is possible if it is a discounted return that recorded rewards permit. Values of untrained networks are near
-    0, which may be impossible. Values are therefore checked only after enough `updates`, and values between 0 and the
-    bounds are accepted until the initial values have decayed. The result is None if all values are possible, or if they
-    cannot be checked.
+    0, which may be impossible. Values are therefore checked only after enough `updates`, and values near 0 are accepted
+    until the initial values have decayed. The result is None if all values are possible, or if they cannot be checked.
     """
     discount, scale = agent.task.discount, agent.task.reward_scale
     if discount >= 1.0 or scale <= 0.0 or agent.window > 1:  # values depend on earlier states

@@ -21,7 +21,7 @@ from replaybench.runtime.version import VERSION
 
 STATE_BINS: Final = 21
 ACTION_BINS: Final = 11
-"""Number of histogram bins per action; an odd number, so that zero lies within a bin."""
+"""Number of histogram bins per action, which is odd, so that zero lies within a bin."""
 MISMATCH: Final = 0.5
 """Largest model error per step without a warning, as a fraction of the data's change per step."""
 

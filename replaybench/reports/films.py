@@ -24,9 +24,9 @@ from replaybench.runtime.errors import UserError
 from replaybench.runtime.user_file import called
 
 Predict = Callable[[Floats32, Any], tuple[Floats32, Any]]
-"""Type of controllers, functions that map an observation and a policy's state to an action and the policy's next state.
+"""A controller, which maps an observation and a policy's state to an action and the policy's next state.
 
-The observation is float32 `[1, S]`, the action `[1, A]`. The state is None at the start of an episode.
+The observation is float32 `[1, S]`, and the action is float32 `[1, A]`. The state is None at the start of an episode.
 """
 
 
@@ -108,7 +108,7 @@ _LEAST_PER_SECOND: Final = 10
 _MOST: Final = 500
 """Largest number of pictures in a film whose length is not given."""
 _LEAST_SECONDS: Final = 3.0
-"""Smallest length [s] of a film whose length is not given. The film shows several episodes if they are short."""
+"""Smallest length [s] of a film whose length is not given. The film shows several episodes if episodes are short."""
 _LAST_SECONDS: Final = 0.7
 """Smallest duration of the last picture of a GIF [s], before the GIF repeats."""
 

@@ -172,10 +172,7 @@ class LinkedDispatcher(CPUDispatcher):
         self._superseded: list[Any] = []
 
     def store(self, locator: type[caching._CacheLocator]) -> None:
-        """Cache compiled results in the folder that a Numba cache locator chooses.
-
-        `RuntimeError` is raised if the locator finds no folder.
-        """
+        """Cache compiled results in the folder that a Numba locator chooses, and raise `RuntimeError` without one."""
         self._cache = Stored(self.py_func, locator, self._compiler)
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
@@ -187,10 +184,7 @@ class LinkedDispatcher(CPUDispatcher):
             self._compiler.linking = before
 
     def compile(self, sig: Any) -> Any:
-        """Compile the function for a signature, and return the result.
-
-        No machine code is generated if another compiled function calls the function.
-        """
+        """Compile the function for a signature, to LLVM bitcode for compiled callers or to machine code for Python."""
         with global_compiler_lock:
             arguments = tuple(sigutils.normalize_signature(sig)[0])
             existing: Any = self.overloads.get(arguments)
@@ -223,10 +217,7 @@ _may_compile = True
 
 @contextlib.contextmanager
 def stored_kernels_only() -> Iterator[None]:
-    """Disable compilation in the `with` block.
-
-    A kernel (compiled function) that is not in the cache then raises `NotCompiledError`.
-    """
+    """Disable compilation in the `with` block, so that a compiled function outside the cache raises an error."""
     global _may_compile
     before, _may_compile = _may_compile, False
     try:

@@ -156,10 +156,7 @@ def _class_in_working_directory(name: str) -> str | None:
 
 
 def without_class(name: str, kind: str) -> UserError:
-    """Return the error for a name `path/to/file.py` without a class.
-
-    The error lists the classes of the file, which is not executed.
-    """
+    """Return the error for `path/to/file.py` without a class, with a list of classes in this file, which is not run."""
     try:
         text = Path(name).read_text(encoding="utf-8", errors="replace")
     except (OSError, ValueError):  # `ValueError`: a NUL in the path
@@ -199,10 +196,7 @@ def class_in_file(place: InFile, kind: str, base: type, derive_from: str = "") -
 
 
 def _check_methods(cls: type, place: InFile) -> None:
-    """Raise `UserError` if a method cannot be called as in the base class.
-
-    The check finds such errors before a sweep calls the method.
-    """
+    """Raise `UserError` if a method cannot be called as in the base class, before a sweep calls the method."""
     for name, method in vars(cls).items():
         base = next((above for above in cls.__mro__[1:] if name in vars(above)), object)
         inherited = vars(base).get(name)
@@ -226,10 +220,7 @@ def _check_methods(cls: type, place: InFile) -> None:
 
 
 def import_module(module: str, kind: str, name: str) -> None:
-    """Import the installed module with which `name` begins.
-
-    `UserError` is raised if the import fails or is not allowed.
-    """
+    """Import the installed module with which `name` begins, or raise `UserError` if that fails or is not allowed."""
     _check_import(name, kind)
     try:
         importlib.import_module(module)

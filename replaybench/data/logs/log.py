@@ -88,10 +88,7 @@ class Log:
         return f"index {row if self.kept is None else np.flatnonzero(self.kept)[row]}"
 
     def only(self, rows: Bools, why: str) -> Log:
-        """Return a log with only the rows that `rows` marks, and with a note that other rows are left out.
-
-        The note gives the reason `why`.
-        """
+        """Return a log with only the marked rows, and with a note that states why other rows are left out."""
         if rows.all():
             return self
         columns = {name: column[rows] for name, column in self.columns.items()}
@@ -193,10 +190,7 @@ def read_log(
 
 
 def _timed(log: Log, name: str, timed_only: bool, dates: bool) -> Log:
-    """Return the log with sample times and without repeated rows.
-
-    If `timed_only`, rows without a time are left out, too.
-    """
+    """Return the log with sample times, without repeated rows and, if `timed_only`, without rows that have no time."""
     if contradicts(log.unit(name), "s"):
         raise UserError(f"column {name!r} is in {log.unit(name)}; give times in s, or name another column with --time")
     if timed_only and name in log.columns:

@@ -186,7 +186,7 @@ _ELSEWHERE: Final = "its numbers are not in this file; save it again, into one f
 
 
 def _members(group: Any, budget: Budget, depth: int) -> Variables:
-    """Read the variables of a file of version 7.3, or the fields of a struct in such a file."""
+    """Read the variables of a MATLAB file of version 7.3, or the fields of a struct in such a file."""
     variables: Variables = {}
     for name in group:
         if name.startswith("#"):  # data of cells and objects

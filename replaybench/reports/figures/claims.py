@@ -116,8 +116,8 @@ def show_claims(
         papers: Names of the papers, for example "debruin2018"; all papers if empty.
         output: JSON file to which the verdicts are also written.
         figure: Figure file to draw effects and verdicts into.
-        claim: Name of the only claim to show. Its p values are corrected for multiple testing over all
-            claims of its paper.
+        claim: Name of the only claim to show. Its p values are corrected for multiple testing over all claims of its
+            paper.
     """
     if output is not None:
         refuse_existing(output)
@@ -168,7 +168,7 @@ def judged(family: Claims, runs: Sequence[Evidence]) -> tuple[list[Verdict], lis
 
 
 def _table(family: Claims, pairs: Sequence[tuple[Verdict, Finding | None]], everything: bool) -> Table:
-    """Return a table of one paper's claims, without claims that no run can decide unless `everything` is True."""
+    """Return a table of one paper's claims, without claims that the runs cannot test unless `everything` is True."""
     shown = [pair for pair in pairs if everything or pair[1] is not None]
     caption = (
         "effects: interquartile means of the differences of paired seeds with 95 % BCa intervals; p if the claim were "

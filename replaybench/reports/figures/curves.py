@@ -27,7 +27,7 @@ CROWDED: Final = 6
 """Largest number of learning curves in a figure that are all coloured and have bands."""
 EPISODE_LABELS: Final = ("training episode", "training iteration")
 FLOOR: Final = -0.5
-"""Lower limit of μ_r in a view of curves, unless a curve ends lower. Early episodes may lie far below the view."""
+"""Lower limit of normalised scores in a figure, unless a curve ends lower. Early episodes may lie far below it."""
 _RESAMPLES: Final = 1000
 _MOST_POINTS: Final = 600
 _POINTS: Final = 200
@@ -99,7 +99,7 @@ def series_curves(
 
 
 def curve_range(means: Sequence[Floats]) -> tuple[float, float]:
-    """Return the range of the normalised score μ_r in a figure of learning curves.
+    """Return the range of the score μ_r (0: random control, 1: dynamic programming) in a figure of learning curves.
 
     The range contains all values of the curves, except values below −0.5 in early episodes.
     """
@@ -209,18 +209,18 @@ REFERENCES: Final = {
     "reference_lqr": "LQR",
     "reference_zero": "doing nothing",
 }
-"""Labels of the lines of reference controllers. If lines nearly coincide, only the first is drawn."""
+"""Labels of the lines of reference controllers. If some lines nearly coincide, only the first one is drawn."""
 ALWAYS: Final = ("reference_random", "reference_dp")
 """Reference controllers whose lines are part of every view."""
 _REACH_UP, _REACH_DOWN = 0.5, 0.15
-"""Shares of its height by which a view grows at most, upwards and downwards, to contain other references."""
+"""Largest growth of the y range upwards and downwards, as shares of the range, to contain other references."""
 _MARGIN: Final = 0.04
 _TEXT: Final[dict[str, Any]] = {"size": 7, "color": GREY}
 REFERENCE_LINE: Final[dict[str, Any]] = {"color": "0.6", "linewidth": 0.9, "zorder": 1}
 
 
 def merge_levels(levels: Mapping[str, float], width: float, part: float = 0.02) -> dict[float, str]:
-    """Return the levels at which lines of reference controllers are drawn, with the label of each line.
+    """Return the levels of lines for reference controllers, such as random control, with the label of each line.
 
     Args:
         levels: Reward or normalised score of each reference controller, by name.

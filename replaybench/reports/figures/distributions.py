@@ -115,7 +115,7 @@ def paired_differences(data: xr.Dataset) -> Figure | None:
 
 _LEVELS: Final = 300
 _BANDS: Final = 4
-"""Largest number of series with bands. With more series, bands would hide each other."""
+"""Largest number of curves with bands. With more curves, bands would hide each other."""
 
 
 def draw_conditions(

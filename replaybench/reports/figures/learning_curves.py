@@ -64,7 +64,7 @@ STEPS_LABEL: Final = "environment steps of a run"
 OTHERS: Final = ("#000000", "#7f7f7f", "#8c564b")
 """Colours of the curves of other programs."""
 _ACROSS: Final = 4
-"""Number of panels in a row if each panel shows one series."""
+"""Number of panels in a row if each panel shows one learner with a strategy."""
 _PALE: Final = "0.8"
 _GREEDY: Final[dict[str, Any]] = {"marker": "o", "markersize": 2.8, "markerfacecolor": "white", "markeredgewidth": 0.7}
 
@@ -150,7 +150,7 @@ def learning_curves(data: xr.Dataset, in_steps: bool = False, others: Sequence[O
 
 
 class _View(NamedTuple):
-    """A panel of learning curves at one noise level and control rate, with the series that are drawn in colour."""
+    """A panel of learning curves at one noise level and rate, with the learners and strategies drawn in colour."""
 
     data: xr.Dataset
     series: list[Series]
@@ -161,13 +161,13 @@ class _View(NamedTuple):
         return values
 
     def levels(self) -> dict[str, float]:
-        """Return the rewards of the reference controllers by name, in the unit of the panel."""
+        """Return the rewards of reference controllers, such as random control, by name, in the unit of the panel."""
         levels = {name: float(self.scaled(self.data[name])) for name in REFERENCES if name in self.data}
         return {name: level for name, level in levels.items() if np.isfinite(level)}
 
 
 def _pair(data: xr.Dataset, series: Sequence[Series]) -> list[Series]:
-    """Return the first series of a condition, and the series with the highest mean final reward."""
+    """Return the first pair of learner and strategy in a panel, and the pair with the highest mean final reward."""
     final = final_rewards(data).mean("seed")
     ends = {one: float(final.sel(one.where)) for one in series if np.isfinite(final.sel(one.where))}
     return list(dict.fromkeys([next(iter(ends)), max(ends, key=ends.__getitem__)])) if ends else []
@@ -232,7 +232,7 @@ def draw_curve(axes: Axes, series: Series, curve: Curve, banded: bool = True) ->
 
 
 def _share_view(panels: Sequence[Axes]) -> None:
-    """Set one range of the score μ_r in several panels, and write a note where early episodes lie below this range."""
+    """Set one range of the y axes in several panels, and write a note where early episodes lie below this range."""
     drawn = {axes: [np.asarray(line.get_ydata(), np.float64) for line in axes.lines] for axes in panels}
     finite = {axes: [values[np.isfinite(values)] for values in lines] for axes, lines in drawn.items()}
     curves = [values for lines in finite.values() for values in lines if values.size]

@@ -174,7 +174,7 @@ def _share_range(panels: Sequence[Axes], logarithmic: bool) -> None:
 
 
 def _draw_levels(axes: Axes, levels: Mapping[str, float]) -> None:
-    """Draw labelled vertical lines at the levels of reference controllers in or near the range of the x axis."""
+    """Draw labelled vertical lines for reference controllers, such as random control, in or near the x range."""
     low, high = axes.get_xlim()
     width, best = high - low, levels.get("reference_dp", np.nan)
     if high < best < high + 0.2 * width:
@@ -189,7 +189,7 @@ def _draw_levels(axes: Axes, levels: Mapping[str, float]) -> None:
 
 
 def _counts(cell: xr.Dataset, name: str) -> str:
-    """Return the numbers of runs that collapsed, failed or never reached μ_r = 0.8, each with a mark, as text."""
+    """Return numbers of collapsed and failed runs, or of runs without a rise time, each with a mark, as text."""
     marks = {"mu_final": {"dead": "†", "failed": "×"}, "rise_time": {"censored": "‡"}, "raw_final": {"failed": "×"}}
     counts = {mark: float(cell[count]) for count, mark in marks.get(name, {}).items()}
     return " ".join(f"{int(count)}{mark}" for mark, count in counts.items() if count > 0)

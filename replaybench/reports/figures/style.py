@@ -125,7 +125,7 @@ PAPER: Final = Medium(
         "ps.fonttype": 42,
     },
 )
-"""For print: columns of 89 and 183 mm (Nature; those of IEEE and Elsevier are within 4 %), text of 7 points."""
+"""Figures for print in columns of 89 or 183 mm (Nature; IEEE and Elsevier differ by at most 4 %), with 7-point text."""
 
 _MEDIUM: Final = ContextVar("medium", default=SCREEN)
 
@@ -182,7 +182,7 @@ def all_series(data: xr.Dataset) -> list[Series]:
 
 @contextmanager
 def style(medium: Medium = SCREEN) -> Iterator[None]:
-    """Apply the style of this package to figures that are drawn and written in the context."""
+    """Apply the style of this package to figures that are drawn and written in the `with` block."""
     import matplotlib
 
     before = _MEDIUM.set(medium)
@@ -197,7 +197,7 @@ def new_figure(width: float, height: float, title: str, caption: str) -> Figure:
     """Return a figure with title and caption above an empty area of `width` × `height` inches for the panels.
 
     The second line of `caption` should state the number of runs, episodes and intervals. A figure for print gets the
-    column width of a journal that fits best, and shows neither title nor caption. `caption_of` returns both as text.
+    column width of a journal that fits best, and shows neither title nor caption, but `caption_of` returns them.
     """
     from matplotlib.figure import Figure
 
@@ -286,7 +286,7 @@ def add_legend(figure: Figure, handles: Sequence[Any], below: bool = False) -> N
 
 
 def legend_lines(series: Iterable[Series], marked: bool = False, width: float = 1.8) -> list[Any]:
-    """Return legend handles of series that are drawn as lines, with markers if `marked`."""
+    """Return legend handles for the lines of learners with strategies, with markers if `marked`."""
     from matplotlib.lines import Line2D
 
     def handle(one: Series) -> Line2D:

@@ -66,7 +66,7 @@ class Surface(NamedTuple):
 
 
 def policy_surfaces(data: xr.Dataset, folder: RunFolder, cells: Sequence[Cell]) -> Figure | None:
-    """Draw value, policy and a trajectory of dynamic programming and of up to three strategies on one plant.
+    """Draw value, policy and a trajectory for dynamic programming and for up to three strategies on one plant.
 
     The result is None if there is no policy file. It is also None unless the plant has two states, has a grid for
     dynamic programming, and scores episodes by mean reward.

@@ -19,14 +19,14 @@ from replaybench.runtime.arrays import Bools, Floats, Floats32, Integers
 from replaybench.runtime.errors import UserError
 
 PIECE: Final = 1 << 19
-"""Largest amount of numbers of the widest column that is read at once. At least one slot is read."""
+"""Largest amount of numbers of the widest column that is read at once, but at least one row is read."""
 
 _FIELDS: Final = ("observation", "reward", "exploration")
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A range of successive slots of one member's buffer.
+    """A range of successive slots in the buffer of one member, which is one of several independent runs.
 
     A slot is an index in the buffer. A slot holds one experience or, if the buffer stores segments, several steps.
 
@@ -78,7 +78,7 @@ def _lengths(file: BufferFile, m: int, rows: slice) -> NDArray[Any]:
 
 
 def choose(file: BufferFile, member: int | None) -> list[int]:
-    """Return a list with the index `member` of one run in a buffer file, or the indices of all runs if it is None."""
+    """Return `[member]`, or the indices of all runs in a buffer file if `member` is None."""
     count = len(file.count)
     if member is not None and not 0 <= member < count:
         raise UserError(f"--member must be 0 … {count - 1}, not {member}: {file.path} holds {count} members")
@@ -156,7 +156,7 @@ class Axis:
 
 
 def plant_axes(plant: Plant) -> list[Axis] | None:
-    """Return one axis for each state of a plant, or None if the parameters of the plant are invalid.
+    """Return name, range and normalisation of each state of a plant, or None if the plant's parameters are invalid.
 
     The range of a state is that of the plant's grid for dynamic programming. If the plant has no grid, the range is −1
     to 1 in normalised units.
@@ -171,7 +171,7 @@ def plant_axes(plant: Plant) -> list[Axis] | None:
 
 
 def nameless_axes(states: int) -> list[Axis]:
-    """Return one axis for each normalised state of an unknown plant."""
+    """Return range and normalisation of each state of an unknown plant, whose states are normalised already."""
     return [Axis(f"state {number}", "normalised") for number in range(states)]
 
 
@@ -271,8 +271,7 @@ class Composition:
         members: Indices of the m members in the file.
         unit_steps: Largest number of steps in a slot; 1 if experiences are stored one by one.
         collected: Number of experiences that each member collected; int64, shape `[m]`.
-        offers: Number of experiences (or segments) of each member among which the retention rule chose; int64, shape
-            `[m]`.
+        offers: Number of experiences (or segments) of each member that reached the retention rule; int64, shape `[m]`.
         slots: Number of slots that each member has filled; int64, shape `[m]`.
         ages: Histogram of the ages of experiences.
         stored: Number of experiences in all slots.

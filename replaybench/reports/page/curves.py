@@ -27,7 +27,7 @@ from replaybench.runtime.quantities import decimals, duration
 
 _MOST_POINTS: Final = 160
 _NUMBERS: Final = 100_000
-"""Approximate limit of the amount of numbers in the curves of a page. Very many cells have curves of fewer points."""
+"""Approximate limit of the amount of numbers in the curves of a page. With very many curves, each has fewer points."""
 
 
 def curves_section(report: ReportData) -> Section:
@@ -106,7 +106,7 @@ def level_trace(name: str, level: float, last: int, line: Mapping[str, Any], **m
 
 
 def reference_traces(levels: Mapping[str, float], last: int, digits: int) -> list[Trace]:
-    """Return the Plotly trace of a grey line at the level (reward or μ_r) of each reference controller."""
+    """Return the Plotly trace of a grey line for each reference controller, such as random control."""
     shown = {"hovertemplate": f"%{{y:.{digits}f}}"}
     return [
         level_trace(LABELS[name], level, last, theme.reference_line(name), **shown) for name, level in levels.items()

@@ -84,8 +84,8 @@ class Kept:
         series: Learner and strategy.
         fingerprint: Hash that identifies the plant and its parameters.
         rounds: Number of finished episodes or iterations at each time.
-        origin: Number of stored experiences from each tenth of the run, summed over members; shape `[K, 10]`.
-        collected: Number of experiences collected in each tenth of the run, summed over members; shape `[10]`.
+        origin: Number of stored experiences from each tenth of the run, summed over independent runs; shape `[K, 10]`.
+        collected: Number of experiences collected in each tenth of the run, summed over independent runs; shape `[10]`.
         exploration: Mean distance of the stored actions from the policy's actions; shape `[K]`.
         policy: Policy of the run with the median final reward; None if no policies were stored.
     """
@@ -116,7 +116,7 @@ def read_snapshots(report: ReportData) -> Iterator[Kept]:
 
 
 def of_first_block(report: ReportData) -> str:
-    """Return a part of a caption about the first block of seeds, if the seeds were run in several blocks, else ""."""
+    """Return a note for captions that only the first block of seeds is shown, or "" if there is only one block."""
     return ", in the first block of seeds" if report.data.sizes.get("block", 1) > 1 else ""
 
 
@@ -257,7 +257,7 @@ def _labelled(axis: ActionAxis) -> str:
 
 
 MOST_PANELS: Final = 18
-"""Largest number of policies on a page. Each takes about a tenth of a megabyte."""
+"""Largest number of policies on a page. A policy takes about a tenth of a megabyte."""
 _CELLS: Final = 1000
 """Limit of the number of cells times the number of policies. A page of many cells has fewer policies."""
 

@@ -47,7 +47,7 @@ class Lead(NamedTuple):
 
     @property
     def same(self) -> bool:
-        """Whether both series have equal scores on every seed, as two retention rules have if no buffer is full."""
+        """Whether both learners have equal scores on every seed, for example because no buffer was ever full."""
         return self.pairs > 0 and self.difference.degenerate and self.difference.mean == 0
 
     @property
@@ -173,7 +173,7 @@ class ReportData:
         return {name: self.data[name].transpose(*order).values for name in names}
 
     def places(self, series: Series, point: Point | None = None) -> dict[str, int]:
-        """Return the index of a learner with a strategy and, if given, of a condition on each axis of the study."""
+        """Return the index of a learner, a strategy and, if given, a noise level and rate on each axis of the study."""
         learner, strategy = self._places[series]
         return {**(point._asdict() if point else {}), "learner": learner, "strategy": strategy}
 
@@ -210,7 +210,7 @@ class ReportData:
         return int(self.there[(*point, *self._places[series])].sum())
 
     def normalised(self, point: Point) -> bool:
-        """Return whether the normalised score μ_r is defined for a plant, noise level and control rate."""
+        """Return whether the score μ_r (0: random control, 1: dynamic programming) is defined for a noise and rate."""
         return bool(self._marks[point.plant][0][point.noise, point.frequency])
 
     def unbeaten(self, point: Point) -> bool:
@@ -218,11 +218,11 @@ class ReportData:
         return bool(self._marks[point.plant][1][point.noise, point.frequency])
 
     def references(self, point: Point) -> list[ReferenceRow]:
-        """Return the reference controllers whose rewards are known for a plant, noise level and control rate."""
+        """Return the reference controllers, such as random control, with known rewards at a noise level and rate."""
         return reference_rows(self.data.isel(point._asdict()))
 
     def levels(self, point: Point) -> dict[str, float]:
-        """Return the known rewards of reference controllers by name, as μ_r (0: random, 1: DP) if μ_r is defined."""
+        """Return the rewards of random control and other references by name, as μ_r (0: random, 1: DP) if defined."""
         return {row.name: row.mu if self.normalised(point) else row.reward for row in self.references(point)}
 
     def _score(self, point: Point, series: Series, normalised: bool) -> Score:
@@ -243,7 +243,7 @@ class ReportData:
         return scores
 
     def mean_final(self, point: Point, series: Series, normalised: bool) -> Interval:
-        """Return the mean final score over the seeds with its interval, as μ_r if `normalised`, else as reward."""
+        """Return mean final score and interval over seeds, as μ_r (0: random, 1: DP) if `normalised`, or as reward."""
         return self._score(point, series, normalised).at(point.noise, point.frequency)
 
     def over_points(self, plant: int) -> tuple[list[Point], list[Standing]]:
@@ -266,7 +266,7 @@ class ReportData:
         """Return a count of runs, or the mean rise time, of a learner with a strategy at a noise level and rate.
 
         The `name` is "failed", "dead" (collapsed), "censored" (never reached μ_r = 0.8), or "rise_time_mean" (mean
-        number of episodes until μ_r ≥ 0.8).
+        number of episodes until μ_r ≥ 0.8). μ_r is 0 for random control and 1 for dynamic programming.
         """
         return float(self._counts[name][(*point, *self._places[series])])
 

@@ -78,7 +78,7 @@ def _marks(report: ReportData, point: Point, standing: Standing) -> list[Trace]:
 
 
 def _table(report: ReportData) -> Table:
-    """Return a table of all learners and strategies in all conditions, with their distance from the best score."""
+    """Return a table of all learners and strategies at all noise levels and rates, with distances from the best."""
     several = len(report.plants) > 1
     heads = [
         *(["plant"] if several else []),
@@ -164,10 +164,7 @@ def _same_colours(report: ReportData) -> str:
 
 
 def _colour_span(report: ReportData, plant: int, normalised: bool) -> tuple[float, float]:
-    """Return the values of the darkest and of the lightest colour.
-
-    They are 0 and 1 for the score μ_r, and the range of mean final rewards otherwise.
-    """
+    """Return the ends of the colour scale, 0 and 1 for normalised scores, else the range of mean final rewards."""
     if normalised:
         return 0.0, 1.0
     points = [point for point in report.points if point.plant == plant]
@@ -206,7 +203,7 @@ def _labelled(labels: Sequence[str]) -> dict[str, Any]:
 
 
 def responses_section(report: ReportData) -> Section:
-    """Return the section about the response of scores to noise and rate, for plants with several conditions."""
+    """Return the section about scores over noise and rate, for plants with several noise levels or rates."""
     panels: list[Panel] = []
     notes = []
     for plant, name in enumerate(report.plants):
@@ -244,9 +241,9 @@ def _panels(report: ReportData, points: list[Point], normalised: bool) -> list[P
 
 
 def strategies_section(report: ReportData) -> Section:
-    """Return the section that shows final scores by retention and sampling, for each condition and learner.
+    """Return the section that shows final scores by retention and sampling, for each noise level, rate and learner.
 
-    A condition is left out unless two retentions and two samplings were run in all four combinations.
+    A noise level and rate is left out unless two retentions and two samplings were run in all four combinations.
     """
     panels = []
     for point, ranked in report.standings.items():

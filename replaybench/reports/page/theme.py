@@ -78,7 +78,7 @@ class Row:
 
     Attributes:
         cells: Text of each column.
-        places: Index of the row's value on each axis of the study that matters, for the filters of the page.
+        places: Index of the row on each axis of the study that the row depends on, for the filters of the page.
         style: Name of a class in the style sheet.
     """
 
@@ -137,15 +137,15 @@ REFERENCE_WORDS: Final = (
 
 
 def reference_line(name: str) -> dict[str, Any]:
-    """Return the style of a reference controller's line in Plotly's notation."""
+    """Return the style of the line of a reference controller, such as random control, in Plotly's notation."""
     return {"color": REFERENCE, "width": 1, "dash": REFERENCE_DASHES[name]}
 
 
 def in_reach(levels: Mapping[str, float], low: float, high: float) -> dict[str, float]:
     """Return the reference controllers that a view from `low` to `high` shows.
 
-    Random control and dynamic programming are always shown. Other controllers are shown if
-    they lie at most `high` − `low` outside the view.
+    Random control and dynamic programming are always shown. Other controllers are shown if they lie at most `high` −
+    `low` outside the view.
     """
     reach = high - low
     near = {name for name, level in levels.items() if low - reach <= level <= high + reach}
