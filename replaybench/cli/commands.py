@@ -240,7 +240,7 @@ def metric_words(known: Reference) -> str:
 
 
 def print_offline(console: Console, scores: OfflineScores) -> None:
-    """Print the scores of an offline replay, of the recording and of the reference controllers."""
+    """Print the scores of learners that were trained offline, of the recorded data and of reference controllers."""
     known = scores.reference
     title = f"{known.plant}, {known.frequency:g} Hz: {metric_words(known)}, mean over learners [95 %]"
     table = _score_table("", title)
@@ -262,8 +262,8 @@ def advice(
 ) -> list[Advice]:  # fmt: skip
     """Return advice on retention and sampling for a plant.
 
-    The advice is based on `run`, a run folder or a buffer file. If `run` is None, new runs are made in `folder`, and
-    `options` are further settings of these runs (see `Question`).
+    The advice is based on `run`, which is a run folder or a buffer file. If `run` is None, new runs are made in
+    `folder`, and `options` are further settings of these runs (see `Question`).
     """
     from replaybench.evidence.advice.advise import advise, advise_from, advise_on_buffer
     from replaybench.evidence.advice.probes import Question

@@ -27,7 +27,7 @@ class _Escaping(RenderHook):
 
 
 class _Escaped:
-    """An object that is printed with escapes for control characters in its text, except those that rich writes."""
+    """An object that is printed with escapes for the control characters in its text, but not for those of rich."""
 
     def __init__(self, renderable: ConsoleRenderable) -> None:
         self._renderable = renderable
@@ -41,7 +41,7 @@ class _Escaped:
 def printing(form: str) -> Iterator[Console]:
     """Yield a console that prints in the format "text", "json", "csv" or "md".
 
-    In the format "text", everything is printed to stdout. In the others, only tables are, and other lines go to stderr.
+    In the format "text", everything is printed to stdout. Otherwise, tables go to stdout and all other lines to stderr.
     """
     if form == "text":
         yield make_console()

@@ -27,7 +27,7 @@ COMMANDS = {name: command for group in _GROUPS.values() for name, command in gro
 _RUNS_STUDIES = ("sweep", "reproduce")
 """Commands that may import all Python files that their study names."""
 _NAMES = ("name", "plant", "learner", "strategy", "from_learner", "from_strategy")
-"""Arguments that may name Python files, which other commands may import then."""
+"""Arguments that may name Python files. Other commands may import only these files."""
 
 _DESCRIPTION: Final = "Which experiences should a learning controller keep, and which should it replay?"
 _CELLS: Final = (

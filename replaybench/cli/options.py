@@ -74,7 +74,10 @@ def plant_parameters(words: list[str], command: Callable[..., int]) -> dict[str,
 
 
 def take_plant_parameters(words: list[str], fields: Mapping[str, str]) -> list[str]:
-    """Replace options that set parameters of the plant, the keys of `fields`, by entries of `--parameters`."""
+    """Replace options that set parameters of the plant, such as `--inertia`, by entries of the option `--parameters`.
+
+    The keys of `fields` are these options, and the values are the names of the parameters.
+    """
     kept, taken = list[str](), list[str]()
     rest = iter(words)
     for word in rest:
@@ -136,8 +139,8 @@ def merged_options(words: Sequence[str], command: Callable[..., int], also: Iter
     error if it is given twice, because the parser would silently use the last value.
 
     Args:
-        also: Further valid options for suggestions, which are the parameters of the plant. The `words` no longer
-            contain these options.
+        also: Further valid options, namely those that set parameters of the plant. Errors suggest these options, which
+            the `words` no longer contain.
     """
     parameters = [each for each in signature_of(command).parameters.values() if not is_positional(each)]
     hints = {f"--{each.name.replace('_', '-')}": each.annotation for each in parameters}
@@ -177,7 +180,7 @@ def _check_value(option: str, value: str, hint: Any) -> None:
 
 
 def parameter_values(parameters: Sequence[str]) -> dict[str, Parameter]:
-    """Parse entries NAME=VALUE into parameters of a plant, where values that are no numbers stay text."""
+    """Parse entries NAME=VALUE into a dictionary of plant parameters, as floats or, if not numeric, as text."""
     values: dict[str, Parameter] = {}
     for entry in parameters:
         name, _, value = entry.partition("=")
@@ -241,7 +244,7 @@ _AXES: Final = ("plant", "learner", "strategy", "noise", "frequency")
 
 
 def parse(words: Sequence[str], commands: Mapping[str, Callable[..., int]], description: str) -> functools.partial[int]:
-    """Return the command that the words of a command line name, with its arguments as keywords."""
+    """Parse a command line, and return a function without arguments that runs the named command."""
     printed = io.StringIO()
     try:
         with contextlib.redirect_stderr(printed):
@@ -261,7 +264,8 @@ def parse(words: Sequence[str], commands: Mapping[str, Callable[..., int]], desc
 def _deferred(command: Callable[..., int]) -> type[Any]:
     """Return a class whose instances store the arguments of a command without running the command.
 
-    The parser gets a class, because for functions it imports a library that takes longer than printing help.
+    The parser gets a class instead of the function. For functions, the parser imports a library that takes longer than
+    printing help.
     """
 
     class Deferred:
@@ -322,7 +326,7 @@ def _metavar(name: str, hint: Any) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Return the error text of the parser as one line, without its frame and its advice to read the help."""
+    """Return an error text of the parser as one line, without frame and without advice to read the help."""
     lines = [line.strip("│╭╮╰╯|+ ") for line in text.splitlines()[1:]]  # the frame is ASCII on plain terminals
     text_lines = itertools.takewhile(lambda line: "helptext" not in line, [line for line in lines if line.strip("─-")])
     return " ".join(" ".join(text_lines).split()).rstrip(".") or "the command cannot be read"
@@ -350,7 +354,7 @@ def check(name: Positional[str]) -> int:
     The exit status is 1 if a check fails.
 
     Args:
-        name: path/to/file.py:ClassName, a name that `replaybench list` shows, or a whole strategy.
+        name: Name that `replaybench list` shows, path/to/file.py:ClassName, or a whole strategy such as FULL[PER].
     """
     from replaybench.cli.console import make_console
     from replaybench.evidence.contract_checks import show_check

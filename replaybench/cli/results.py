@@ -11,7 +11,7 @@ from replaybench.runtime.errors import UserError
 
 
 def watch(run: Positional[Path]) -> int:
-    """Show the progress of a run with its cells, learning curves, failures and remaining time.
+    """Show the progress of a run with its cells (combinations of settings), learning curves and remaining time.
 
     Ctrl-C ends the display and does not stop the run.
 
@@ -32,7 +32,7 @@ def report(run: Positional[Path], output: Path | None = None) -> int:
 
     Args:
         run: Run folder, a results file (.nc), or a folder that `replay` wrote.
-        output: File to write; report.html in the run folder if not given.
+        output: File to write. If not given, it is report.html in the run folder.
     """
     from replaybench.reports.page.report import show_report
 
@@ -52,13 +52,14 @@ def figures(
 
     Args:
         run: Run folder.
-        style: For screens, with title and caption; or for paper, without these, 89 or 183 mm wide, with embedded fonts.
-        format: File format; PNG and SVG for screens and PDF for paper if not given.
-        axis: x axis of learning curves: training episodes (or iterations), or environment steps.
-        overlay: Learning curves of other programs to add, over environment steps, as LABEL=FILE. A file is
-            Stable-Baselines3's monitor.csv, or a CSV with columns step and return. Files with equal labels are runs of
-            one curve.
-        output: Folder to write into; figures (or figures/paper) in the run folder if not given.
+        style: screen draws figures with title and caption. paper draws figures without these, 89 or 183 mm wide, with
+            embedded fonts.
+        format: File format. If not given, figures are written as PNG and SVG for screens, and as PDF for paper.
+        axis: Quantity on the x axis of learning curves: training episodes (or iterations), or environment steps.
+        overlay: Learning curves of other programs to add, over environment steps. Each has the form LABEL=FILE. A file
+            is Stable-Baselines3's monitor.csv, or a CSV file with the columns step and return. Files with equal labels
+            are runs of one curve.
+        output: Folder to write into. If not given, it is figures or, for paper, figures/paper in the run folder.
     """
     from replaybench.cli.console import make_console
     from replaybench.reports.figures.all_figures import show_figures
@@ -81,15 +82,19 @@ def show(
 
     Args:
         plant: Plant name (see `replaybench list`) or path/to/file.py:ClassName.
-        policy: Policy file (.safetensors), or run folder, in which options choose a cell.
-        output: Film to write (.gif, .mp4); a window if not given.
-        seconds: Length in seconds of the plant's time, over several episodes if they are short. If not given, the film
-            ends with the first episode that ends after three seconds, or after 500 pictures.
-        member: Member of the policy file, from 0; the best one in its last greedy episode if not given.
-        learner: With a run folder: learner of the cell to use; with a file, needed only if the learner is your own.
-        noise: With a run folder: noise of the cell to use. Otherwise: noise on the plant, by default that of the
-            policy's training, or none under random actions.
-        frequency: With a run folder: control rate in Hz of the cell to use; without a policy, the plant's rate.
+        policy: Policy file (.safetensors), or a run folder. Other options choose a cell of the run folder, which is one
+            combination of settings.
+        output: Film to write (.gif or .mp4). If not given, a window opens.
+        seconds: Length in seconds of the plant's time, over several episodes if one is too short. If not given, the
+            film ends with the first episode that ends after three seconds, or after 500 pictures.
+        member: Index, from 0, of a member (an independent run) whose policy is in the file. If not given, the member
+            with the best last greedy episode is shown.
+        learner: With a run folder: learner of the cell to use. With a policy file, this is needed only if the learner
+            is your own.
+        noise: With a run folder: noise of the cell to use. Otherwise, this is the noise on the plant. By default, it is
+            that of the policy's training, or 0 under random actions.
+        frequency: With a run folder: control rate in Hz of the cell to use. Without a policy, this is the rate at which
+            actions change.
     """
     from replaybench.experiments.cell_lookup import find_policy
     from replaybench.reports.films import show as show_film
@@ -125,11 +130,13 @@ def inspect(
 
     Args:
         file: Buffer, checkpoint, scores or solution (.h5), policy (.safetensors), results (.nc), or run folder. Options
-            can choose a cell of a run folder, whose buffer or scores are then printed.
+            can choose a cell of a run folder, which is one combination of settings. The buffer or scores of the cell
+            are then printed.
         verify: Check structure and values as well as checksums.
-        member: Member of a buffer whose composition is printed, from 0; all members together if not given.
+        member: Index, from 0, of the member (an independent run) whose buffer is described. If not given, all members
+            are described together.
         figure: File (.png, .svg or .pdf) to draw the composition of a buffer into.
-        plant: With a run folder: plant of the cell to use; with a buffer, needed only if the plant is your own
+        plant: With a run folder: plant of the cell to use. With a buffer, this is needed only if the plant is your own
             (path/to/file.py:ClassName).
     """
     from replaybench.cli.console import printing
@@ -160,20 +167,20 @@ def import_log(
     """Turn recorded trajectories into a buffer file for `replay`.
 
     Args:
-        log: File with columns in physical SI units, as CSV or other text with a header row, LabVIEW .lvm, NPZ, MATLAB
-            .mat or .parquet; or a Minari dataset, as minari:DATASET_ID.
+        log: File with columns in physical SI units. It is CSV or other text with a header row, LabVIEW .lvm, NPZ,
+            MATLAB .mat or .parquet. A Minari dataset is named as minari:DATASET_ID.
         plant: Plant name or path/to/file.py:ClassName.
-        columns: Names of columns, as NAME=COLUMN for the plant's states and actions, reward, terminated, truncated and
-            episode; columns with exactly these names need not be given.
+        columns: Columns of the log, each as NAME=COLUMN. A NAME is a state or action of the plant, reward, terminated,
+            truncated or episode. Columns with exactly these names need not be given.
         time: Column of sample times in s.
-        frequency: Control rate in Hz; taken from the time column or the dataset if not given.
-        output: Buffer file to write; <log>.h5 next to the log (runs/<dataset>.h5) if not given.
+        frequency: Control rate in Hz. If not given, it is taken from the time column or the dataset.
+        output: Buffer file to write. If not given, it is <log>.h5 next to the log, or runs/<dataset>.h5.
         clip_actions: Clip actions outside the plant's bounds instead of refusing the log.
-        missing: Treatment of empty cells: refuse the log, drop the steps that have them, or interpolate states linearly
-            and repeat the last action.
-        encoding: Encoding of a text log, as in cp1251; UTF-8, UTF-16 and cp1252 are recognised if not given.
-        date_format: Format of dates in a text log for Python's strptime, as in %d/%m/%Y %H:%M:%S.
-        na: Words in a text log that stand for a missing number, as in -9999.
+        missing: Treatment of empty cells: refuse the log, drop the steps that have empty cells, or interpolate states
+            linearly and repeat the last action.
+        encoding: Encoding of a text log, for example cp1251. If not given, UTF-8, UTF-16 and cp1252 are recognised.
+        date_format: Format of dates in a text log for Python's strptime, for example %d/%m/%Y %H:%M:%S.
+        na: Words in a text log that stand for a missing number, for example -9999.
         other_plant: Import a Minari dataset even if it names another environment than the plant.
     """
     from replaybench.cli.console import make_console
@@ -200,13 +207,15 @@ def export(
     """Write the whole episodes of a stored buffer as a Minari dataset, or all its steps as a table.
 
     Args:
-        buffer: Buffer file made by `sweep` or `import`, or run folder, in which options choose a cell.
-        dataset: Id of the dataset, for example replaybench/pendulum/full-per-v0; or table to write (.csv, .json,
-            .md, .parquet), with one row for each step, in physical units.
-        member: Recording to write, from 0; all recordings if not given.
-        plant: With a run folder: plant of the cell to use; with a buffer, needed only if the plant is your own
+        buffer: Buffer file that `sweep` or `import` wrote, or a run folder. Options choose a cell of the run folder,
+            which is one combination of settings.
+        dataset: Id of the dataset, for example replaybench/pendulum/full-per-v0. Instead, it can be a table to write
+            (.csv, .json, .md, .parquet), which has one row for each step, in physical units.
+        member: Index, from 0, of the recording (one independent run) to write. If not given, all recordings are
+            written.
+        plant: With a run folder: plant of the cell to use. With a buffer, this is needed only if the plant is your own
             (path/to/file.py:ClassName).
-        output: Folder of Minari datasets; $MINARI_DATASETS_PATH, else ~/.minari/datasets, if not given.
+        output: Folder of Minari datasets. If not given, it is $MINARI_DATASETS_PATH, or else ~/.minari/datasets.
     """
     from replaybench.cli.console import make_console
     from replaybench.exchange.commands import show_export
@@ -229,15 +238,18 @@ def export_policy(
     """Write a learned policy as C source, PyTorch program or ONNX model, for use without replaybench.
 
     Args:
-        policy: Policy file (.safetensors) of a cell or of `replay`, or run folder, in which options choose a cell.
-        format: C99 header without allocation and with a self-test; program of torch.export (.pt2); or ONNX model. If
-            not given, the suffix of --output decides, else C.
-        member: Member whose policy to write, from 0; the best one in its last greedy episode if not given.
-        output: File to write; policy.h, .pt2 or .onnx next to the policy file if not given. C functions take the name
-            of the file.
-        plant: With a run folder: plant of the cell to use; with a file, needed only if the plant is your own
+        policy: Policy file (.safetensors) of a cell or of `replay`, or a run folder. A cell is one combination of
+            settings, and options choose a cell of the run folder.
+        format: c is a C99 header without allocation and with a self-test. torch is a program of torch.export (.pt2).
+            onnx is an ONNX model. If not given, the suffix of --output decides, or else the format is C.
+        member: Index, from 0, of the member (an independent run) whose policy is written. If not given, the member with
+            the best last greedy episode is chosen.
+        output: File to write. If not given, it is policy.h, .pt2 or .onnx next to the policy file. C functions take the
+            name of the file.
+        plant: With a run folder: plant of the cell to use. With a file, this is needed only if the plant is your own
             (path/to/file.py:ClassName).
-        learner: With a run folder: learner of the cell to use; with a file, needed only if the learner is your own.
+        learner: With a run folder: learner of the cell to use. With a file, this is needed only if the learner is your
+            own.
     """
     from replaybench.exchange.policy_export import export_policy
     from replaybench.experiments.cell_lookup import find_policy

@@ -45,23 +45,24 @@ def sweep(
     """Run a study, which is a grid of plants, learners, strategies, noise levels and control rates.
 
     The same command again continues a stopped run, with the same numbers as without the stop. If the study names no
-    control rates, plants run at their own.
+    control rates, each plant runs at its own rate.
 
     Args:
-        study: Study file (TOML), or the name of a study in replaybench (demo, partial); not needed if --plant and
+        study: Study file (TOML), or the name of a study in replaybench (demo, partial). It is not needed if --plant and
             --strategy describe the study.
-        plant: Plants, as in --plant PendulumDCSC Magman; override the study.
-        learner: Learners; override the study.
-        strategy: Strategies; override the study. The first is the baseline of comparisons.
-        noise: Noise levels; override the study.
-        frequency: Control rates in Hz; override the study.
-        output: Run folder; runs/<name of the study>, or runs/<plants>, if not given.
-        buffers: Storage of each cell's replay buffer: final, compressed (slower) or none; overrides the study.
-        seeds: Number of seeds; overrides the study.
-        episodes: Number of episodes, or of iterations with update_every; overrides the study.
+        plant: Plants, as in --plant PendulumDCSC Magman, which replace those of the study.
+        learner: Learners, which replace those of the study.
+        strategy: Strategies, which replace those of the study. The first one is the baseline of comparisons.
+        noise: Noise levels, which replace those of the study.
+        frequency: Control rates in Hz, which replace those of the study.
+        output: Run folder. If not given, it is runs/<name of the study> or runs/<plants>.
+        buffers: How the replay buffer of each cell (combination of settings) is stored at its end: final, compressed
+            (slower) or none. This replaces the setting of the study.
+        seeds: Number of seeds, which replaces that of the study.
+        episodes: Number of episodes (or of iterations, with update_every), which replaces that of the study.
         set: Changed keys of the study, as in --set capacity=5000 learner.DDPG.tau=0.005 'noise=[0, 0.02]'.
-        progress: A live line, a plain line every 30 s, or only a JSON object for each event; if not given, a live line
-            in a terminal and plain lines elsewhere.
+        progress: A live line, a plain line every 30 s, or only a JSON object for each event. If not given, a live line
+            is shown in a terminal and plain lines elsewhere.
         tensorboard: Also write TensorBoard event files into the run folder.
     """
     from replaybench.cli.console import make_console
@@ -106,16 +107,19 @@ def reproduce(
 ) -> int:
     """Run a published figure or table as a study, for example debruin2018/fig12.
 
-    The same command again continues a stopped run. Finished cells of other figures in neighbouring folders are reused.
+    The same command again continues a stopped run. Finished cells (combinations of settings) of other figures in
+    neighbouring folders are reused.
 
     Args:
-        preset: Figure or table, as listed by --list.
-        list: List all presets with their cells, and their time and memory on this machine.
-        time: With --list: first measure the speed of types of cells that are new on this machine, for some minutes in
-            all.
-        scale: Size of the study: quick for a trial, standard to decide claims of large effects, paper as in the paper.
-        set: Changed keys of the study, as in --set seeds=8 learner.DDPG.tau=0.005; needs --output.
-        output: Run folder; runs/<preset>-<scale> if not given.
+        preset: Figure or table, as --list names it.
+        list: List all presets with the number of their cells (combinations of settings), and their time and memory on
+            this machine.
+        time: With --list: first measure the speed of cells of types that are new on this machine. This takes some
+            minutes in all.
+        scale: Size of the study. quick is a trial, standard can decide claims of large effects, and paper is the size
+            in the paper.
+        set: Changed keys of the study, as in --set seeds=8 learner.DDPG.tau=0.005. This option needs --output.
+        output: Run folder. If not given, it is runs/<preset>-<scale>.
     """
     from replaybench.cli.console import make_console
     from replaybench.evidence.preset import announce, folder_of, read_preset, show_presets, take_over
@@ -188,11 +192,11 @@ def baseline(
 
     Args:
         plant: Plant name (see `replaybench list`) or path/to/file.py:ClassName.
-        frequency: Control rate in Hz; the plant's own if not given.
-        noise: Standard deviation of sensor and actuator noise, normalised units.
-        reference: Grid of the solution: converged refines the plant's grid until the result no longer changes, paper
-            uses the declared grid; the plant's own choice if not given.
-        output: Folder for the figure; runs/baseline-<plant>-<rate> if not given.
+        frequency: Control rate in Hz. If not given, it is the plant's own rate.
+        noise: Standard deviation of sensor and actuator noise, in normalised units.
+        reference: Grid of the solution. converged refines the plant's grid until the result no longer changes, and
+            paper uses the grid that the plant declares. If not given, the plant chooses.
+        output: Folder for the figure. If not given, it is runs/baseline-<plant>-<rate>.
     """
     from replaybench.cli.commands import show_baseline
     from replaybench.cli.console import make_console
@@ -224,22 +228,25 @@ def replay(
     """Train new learners offline from a stored buffer, then evaluate them on the buffer's plant.
 
     Args:
-        buffer: Buffer file made by `sweep` or `import`; or run folder, in which --from-strategy, --from-learner,
-            --noise, --frequency and --seed choose a cell.
+        buffer: Buffer file that `sweep` or `import` wrote, or a run folder. The options --from-strategy,
+            --from-learner, --noise, --frequency and --seed choose a cell of the run folder, which is one combination of
+            settings.
         strategy: Retention[Sampling], for example FULL[PER] or Resv[Uniform].
-        stream: Draw batches from the file block by block, for buffers larger than memory; not uniform, and without a
-            strategy.
-        plant: Plant to evaluate on; needed only if it is your own (path/to/file.py:ClassName).
+        stream: Read batches from the file block by block, for buffers larger than memory. Sampling is then not uniform,
+            and no strategy is used.
+        plant: Plant on which the learners are evaluated. This is needed only if the plant is your own
+            (path/to/file.py:ClassName).
         updates: Number of updates of every learner.
         learner: Learner (see `replaybench list`).
-        capacity: Capacity of each buffer; everything in the file is kept if not given.
-        seeds: Number of learners to train; one per recording in the file, at least 8, if not given.
+        capacity: Capacity of each buffer. If not given, each buffer holds everything in the file.
+        seeds: Number of learners to train. If not given, it is one per recording in the file, and at least 8.
         set: Changed settings of the learner, as in --set tau=0.005 exploration.first_amplitude=0.5 'hidden=[64, 64]'.
-        discount: Discount factor of a control step; as in the run that filled the buffer if not given.
-        evaluation_noise: Noise during evaluation; the buffer's noise if not given.
+        discount: Discount factor of a control step. If not given, it is that of the run that filled the buffer.
+        evaluation_noise: Noise during evaluation. If not given, it is the noise in the buffer.
         from_learner: With a run folder: learner of the cell to use.
         from_strategy: With a run folder: strategy of the cell to use.
-        output: Folder for policy, scores and figure; runs/replay-<file>-<learner>-<strategy>-<updates> if not given.
+        output: Folder for policy, scores and figure. If not given, it is
+            runs/replay-<file>-<learner>-<strategy>-<updates>.
     """
     from replaybench.cli.commands import show_replay
     from replaybench.cli.console import make_console
@@ -273,10 +280,12 @@ def table(
 
     Args:
         run: Run folder, or a results file (.nc).
-        baseline: Value to compare the others with, e.g. a strategy; the study's first if not given.
-        compare: What is compared; if not given, strategies or, if there is only one, the first other axis that varies.
-        output: File (.csv, .json, .md, .parquet) to which scores are also written, with one row for each cell.
-        format: Text or Markdown tables; or JSON or CSV of the scores with all digits, as in --output, or of the
+        baseline: Value to compare the others with, for example a strategy. If not given, it is the study's first value.
+        compare: What is compared. If not given, strategies are compared or, if there is only one, the first other axis
+            that varies.
+        output: File (.csv, .json, .md, .parquet) to which scores are also written. It has one row for each cell, which
+            is one combination of settings.
+        format: text and md print tables. json and csv print the scores with all digits, as in --output, or the
             comparison with --baseline or --compare.
     """
     from replaybench.cli.console import printing
@@ -320,12 +329,12 @@ def claims(
     the claims are listed.
 
     Args:
-        runs: Run folders of presets, or of studies that hold cells with the same settings.
+        runs: Run folders of presets, or of studies that contain the same combinations of settings.
         paper: Test the claims of this paper only, for example debruin2018.
         claim: Show only the claim with this name.
         output: File to which verdicts are also written, as JSON.
         figure: File (.png, .svg or .pdf) to draw effects and verdicts into.
-        format: Text or Markdown tables, or JSON or CSV of the verdicts with all digits.
+        format: text and md print tables. json and csv print the verdicts with all digits.
     """
     from replaybench.cli.console import make_console, printing
     from replaybench.data.documents import rows_text
@@ -362,26 +371,28 @@ def advise(
     """Propose retention and sampling for a plant, after runs with FULL[Uniform] and some other strategies.
 
     The same command again continues a stopped run and reuses finished ones. With a run folder, nothing is run, and the
-    proposal depends on its results. With a buffer file, such as one from `import`, nothing is run, and the proposal
-    depends on rules.
+    proposal depends on the results in the folder. With a buffer file, such as one that `import` wrote, nothing is run,
+    and the proposal depends on rules.
 
     Args:
         run: Run folder of a sweep with FULL[Uniform] and other strategies, or a buffer file, instead of a plant.
-        plant: Plant name (see `replaybench list`) or path/to/file.py:ClassName. With a run folder, one of its plants;
-            with a buffer file, it replaces the plant that the file names.
-        budget_minutes: Wall-clock time for the runs and dynamic programming, in minutes; the first compilation of
+        plant: Plant name (see `replaybench list`) or path/to/file.py:ClassName. With a run folder, this is one of its
+            plants. With a buffer file, this plant replaces the plant that the file names.
+        budget_minutes: Wall-clock time in minutes for the runs and dynamic programming. The first compilation of
             kernels takes additional time.
-        noise: Standard deviation of sensor and actuator noise, normalised units; with a run folder, one of its levels.
-        frequency: Control rate in Hz; the plant's own if not given.
+        noise: Standard deviation of sensor and actuator noise, in normalised units. With a run folder, this is one of
+            its noise levels.
+        frequency: Control rate in Hz. If not given, it is the plant's own rate.
         learner: Learner (see `replaybench list`).
-        memory: Largest number of experiences that may be kept; no limit if not given.
-        seeds: Number of seeds of each strategy; intervals of fewer than ten are too narrow.
-        episodes: Length of the runs; as the budget allows if not given.
-        probes: Largest number of strategies to try in addition to FULL[Uniform]; as the budget allows, at most eight,
-            if not given.
+        memory: Largest number of experiences in a buffer. If not given, there is no limit.
+        seeds: Number of seeds of each strategy. Intervals of fewer than ten seeds are too narrow.
+        episodes: Number of episodes of each run. If not given, it is as large as the budget allows.
+        probes: Largest number of strategies to try in addition to FULL[Uniform]. If not given, it is as large as the
+            budget allows, and at most eight.
         set: Changed settings of the learner, as in --set tau=0.005.
-        output: Folder of the runs; runs/advice-PLANT if not given.
-        format: Text, or JSON: one object, or a list of them for a run folder; progress then goes to stderr.
+        output: Folder of the runs. If not given, it is runs/advice-PLANT.
+        format: text prints text. json prints one object or, for a run folder, a list of objects, and progress then goes
+            to stderr.
     """
     given = dict(locals())
     from rich.console import Console

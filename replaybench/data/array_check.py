@@ -28,7 +28,8 @@ _WORTH_BYTES: Final = 4096
 def chunk_rows(shape: tuple[int, ...], itemsize: int) -> int:
     """Return the number of rows in each compressed chunk of an array of shape `[members, rows, …]`.
 
-    The result is 0 for an array with less than 4 KiB per member or fewer than two axes, which is not compressed.
+    The result is 0 for an array that is not compressed. Such an array has fewer than two axes, or less than 4 KiB for
+    each index of the first axis.
     """
     row_bytes = math.prod(shape[2:]) * itemsize
     if len(shape) < 2 or not shape[0] or shape[1] * row_bytes < _WORTH_BYTES:
@@ -45,7 +46,7 @@ def pack(rows: NDArray[Any], count: int) -> bytes:
 
 
 def unpack(stored: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Decompress a chunk that `pack` compressed, or raise `ValueError` if the chunk has the wrong number of bytes."""
+    """Decompress a chunk that `pack` compressed, and raise `ValueError` if the number of bytes is wrong."""
     size = math.prod(shape) * dtype.itemsize
     stream = zlib.decompressobj()
     try:
@@ -63,7 +64,7 @@ class Stored:
     """The location of an array in an open HDF5 file.
 
     `address` is the byte address of an uncompressed array. `chunk_rows` is the number of rows in each chunk of a
-    compressed array, and 0 for an uncompressed array.
+    compressed array. It is 0 for an uncompressed array.
     """
 
     dataset: Any
@@ -73,7 +74,7 @@ class Stored:
     chunk_rows: int = 0
 
     def chunk(self, member: int, row: int) -> tuple[int, int]:
-        """Return the address and size of the chunk that begins at `row`, or raise `ValueError` without such a chunk."""
+        """Return the address and size of the chunk that begins at `row`, or raise `ValueError` if there is none."""
         info = self.dataset.id.get_chunk_info_by_coord((member, row, *(0 for _ in self.shape[2:])))
         if info.byte_offset is None or info.filter_mask:
             raise ValueError("a packed chunk is missing or not packed")
@@ -86,7 +87,8 @@ def plain_arrays(path: Path, file: h5py.File, end: int) -> dict[str, Stored]:
     `end` is the byte address at which the HDF5 content of the file ends.
 
     Raises:
-        UserError: If the file contains anything but numeric arrays, or an array declares more data than the file has.
+        UserError: If the file contains anything but numeric arrays, or if an array declares more data than the file
+            has.
     """
     arrays, declared = {}, 0
     for name in file:
@@ -104,9 +106,9 @@ def plain_arrays(path: Path, file: h5py.File, end: int) -> dict[str, Stored]:
 
 
 def own_item(group: Any, name: str) -> Any:
-    """Return an item of an HDF5 group, or None for a link or a dataset with data in other files.
+    """Return an item of an HDF5 group, or None if the item is a link or a dataset with data in other files.
 
-    Links are not opened, because the target may be any file, or a pipe from which reading never ends.
+    Links are not opened, because the target may be any file. If the target is a pipe, reading may never end.
     """
     if not isinstance(group.get(name, getlink=True), h5py.HardLink):
         return None
@@ -122,7 +124,7 @@ def attribute(item: Any, name: str) -> Any:
 
 
 def _reasons(dataset: Any) -> Iterator[str]:
-    """Yield the reasons why an HDF5 item is not a plain numeric array, with the cheapest checks first."""
+    """Yield the reasons why an HDF5 item is not a plain numeric array. Cheap checks come first."""
     if not isinstance(dataset, h5py.Dataset):
         yield "is a link, has its data in other files, or is no array"
     # The numbers in the file must have the same bits as the NumPy type.

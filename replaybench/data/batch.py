@@ -1,4 +1,4 @@
-"""Types that buffers and learners share: sampled batches, and rules that compute values along stored episodes."""
+"""Types that buffers and learners share, which are sampled batches and rules for values along stored episodes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,9 +11,10 @@ from replaybench.runtime.arrays import Bools, Floats, Floats32, Integers, Intege
 
 
 class Window(NamedTuple):
-    """The observations of up to W successive steps that end with each sample, for recurrent policies.
+    """The observations of each sampled step and of the steps before it, for recurrent policies.
 
-    M is the number of members (independent runs that are simulated together), and B the batch size.
+    A window has up to W successive steps. M is the number of members (independent runs that are simulated together),
+    and B the batch size.
 
     Attributes:
         observation: Observations of each window, the oldest first; float32, shape `[M, B, W, S]`. Entries after the
@@ -33,9 +34,9 @@ class ReplayBatch:
     """A batch of B experiences that was sampled from the buffer of each of M members.
 
     Members are independent runs that are simulated together. The next call of `Replay.sample` overwrites all arrays.
-    A sample can be a segment of several steps. Columns then have the shape `[M, B, steps, width]`, and steps after the
-    first `length` are zero. A batch can serve U successive updates. Arrays then have M·U rows instead of M, and row
-    m·U + u is for update u of member m.
+    If a sample is a segment of successive steps, columns have the shape `[M, B, steps, width]`, and steps after the
+    first `length` are zero. If a batch serves U successive updates, arrays have M·U rows instead of M, and row m·U + u
+    is for update u of member m.
 
     Attributes:
         columns: Stored fields of the samples by name, such as `reward`; float32, shape `[M, B, width]`.
@@ -48,8 +49,9 @@ class ReplayBatch:
         length: Number of steps in each segment; uint16, shape `[M, B]`. None if samples are single steps.
         traces: Values that the learner's `TraceRule` maintains for each sample, if any; float32, shape `[M, B, K]`.
         window: Observations of the steps up to each sample. None if the learner needs single steps only.
-        update: Index of the batch's first update in the update phase, the updates after an episode or rollout.
-        updates_in_phase: Number of updates in that update phase.
+        update: Index of the batch's first update in its update phase, that is among the updates after an episode or
+            rollout.
+        updates_in_phase: Number of updates in the update phase.
     """
 
     columns: Mapping[str, Floats32]
@@ -67,27 +69,30 @@ class ReplayBatch:
 
     @property
     def observation(self) -> Floats32:
-        """The observation before each sampled step, of shape `[M, B, S]`."""
+        """The observations before each sampled step of M runs with batch size B, of shape `[M, B, S]`."""
         return self.columns["observation"]
 
     @property
     def action(self) -> Floats32:
-        """The commanded action of each sampled step, of shape `[M, B, A]`."""
+        """The commanded actions of the sampled steps of M runs with batch size B, of shape `[M, B, A]`."""
         return self.columns["action"]
 
     @property
     def reward(self) -> Floats32:
-        """The unscaled reward of each sampled step, of shape `[M, B, 1]`."""
+        """The unscaled rewards of the sampled steps of M runs with batch size B, of shape `[M, B, 1]`."""
         return self.columns["reward"]
 
     @property
     def next_observation(self) -> Floats32:
-        """The observation after each sampled step, also after the last step of an episode, of shape `[M, B, S]`."""
+        """The observations after each sampled step of M runs with batch size B, of shape `[M, B, S]`.
+
+        An observation is also valid after the last step of an episode.
+        """
         return self.columns["next_observation"]
 
     @property
     def terminated(self) -> Floats32:
-        """A flag of shape `[M, B, 1]` that is 1 if the state after the sampled step is terminal, else 0."""
+        """A flag that is 1 if the state after the sampled step is terminal and 0 otherwise, of shape `[M, B, 1]`."""
         return self.columns["terminated"]
 
 
@@ -115,6 +120,9 @@ class TraceRule:
     def followed(self, values: Floats32, last: Slots, experience: Mapping[str, NDArray[Any]]) -> None:
         """Update traces for the new experience of each member, before the buffer stores or discards the experience.
 
+        A trace is a value that the learner maintains for each stored step. A slot is an index in the buffer, and a
+        member is an independent run.
+
         Args:
             values: Traces of all stored steps; see `TraceRule`.
             last: Slot of the preceding step of each member, or −1 if that step is not stored; int64, shape `[M]`. The
@@ -125,17 +133,19 @@ class TraceRule:
     def evicting(self, values: Floats32, previous: Links, next: Links, slots: Slots) -> None:
         """Update traces before the steps in `slots` are overwritten, while the links of these steps are still valid.
 
-        `slots` contains the slot of one step per member, or −1 for none. See `TraceRule` for other arguments.
+        A trace is a value that the learner maintains for each stored step. `slots` contains one buffer index for each
+        independent run, or −1 for none. See `TraceRule` for the other arguments.
         """
 
     def stored(self, values: Floats32, previous: Links, next: Links, slots: Slots, ended: Bools) -> None:
         """Update traces after the new step of each member was stored and linked to the preceding step.
 
-        A trace of the new step is 0, unless the experience had this field. See `TraceRule` for other arguments.
+        A trace is a value that the learner maintains for each stored step. The trace of a new step is 0, unless the
+        experience contains a field of that name. See `TraceRule` for the other arguments.
 
         Args:
-            slots: Slot of the new step of each member, or −1 if the step was discarded; int64, shape `[M]`. If the
-                step was discarded, the preceding step remains without a next step.
+            slots: Buffer index of the new step of each member (independent run), or −1 if the step was discarded;
+                int64, shape `[M]`. If the step was discarded, the preceding step remains without a next step.
             ended: Whether the episode of each member ends with the new step, stored or not; bool, shape `[M]`.
         """
 
@@ -144,12 +154,16 @@ class TraceRule:
     ) -> None:
         """Update traces from the values that the learner returns for sampled steps, such as TD errors.
 
-        See `TraceRule` for other arguments.
+        A trace is a value that the learner maintains for each stored step. See `TraceRule` for the other arguments.
 
         Args:
-            idx: Slots of the B sampled steps, or −1 for a step that was replaced since; int64, shape `[M, B]`.
+            idx: Buffer indices of the B sampled steps, or −1 for a step that was replaced in the meantime; int64, shape
+                `[M, B]`.
             annotations: Values of the learner for each sampled step, by name.
         """
 
     def loaded(self, values: Floats32, count: Slots) -> None:
-        """Update the rule after a saved buffer was loaded, which uses the first `count[m]` slots of each member m."""
+        """Update the rule after a saved buffer was loaded, which uses the first `count[m]` slots of each member m.
+
+        A member is an independent run, and a slot is an index in the buffer.
+        """

@@ -1,7 +1,7 @@
 """Read TOML and JSON files as dictionaries, and write tables as JSON, CSV, Markdown or Parquet.
 
 Readers refuse deep nesting, numbers of thousands of digits, and numbers such as 1e400, which would become infinite.
-Unpaired surrogates in JSON texts become escapes, because neither figures nor files can contain them.
+Unpaired surrogates in JSON texts become escapes, because figures and files cannot contain surrogates.
 """
 
 import csv
@@ -85,7 +85,7 @@ def _writable(value: Any) -> Any:
 
 
 def _depth(table: dict[str, Any]) -> int:
-    """Return the depth of nested tables and lists, without recursion, which could exceed Python's limit."""
+    """Return the depth of nested tables and lists. Recursion is avoided, because it could exceed Python's limit."""
     level: list[Any] = [table]
     depth = 0
     while level:
@@ -112,7 +112,10 @@ def check_columns_file(path: Path) -> None:
 
 
 def write_columns(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
-    """Write columns of equal length atomically to a CSV, JSON, Markdown or Parquet file, according to the suffix."""
+    """Write columns of equal length atomically to a CSV, JSON, Markdown or Parquet file.
+
+    The suffix of the path selects the format.
+    """
     if path.suffix.lower() == ".parquet":
         import pyarrow
         import pyarrow.parquet

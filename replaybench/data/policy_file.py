@@ -27,7 +27,7 @@ _MAY_BE_INFINITE: Final = "observation.bound"
 def write_policy(path: Path, weights: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> None:
     """Write named weights and metadata of JSON types to a policy file atomically.
 
-    The first axis of each array of weights is the member.
+    The first axis of each array of weights is the member, that is the index of an independent run.
     """
     from safetensors.numpy import save_file
 
@@ -62,14 +62,14 @@ def read_policy(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 
 
 def members_in(path: Path, weights: Mapping[str, NDArray[Any]]) -> int:
-    """Return the number of members in the weights of a policy file, or raise `UserError` if there is no member axis."""
+    """Return the number of independent runs in a policy file, or raise `UserError` if arrays lack the axis of runs."""
     if not weights or any(array.ndim == 0 or array.dtype.kind not in "fiu" for array in weights.values()):
         raise UserError(f"{path} holds no weights of members")
     return min(map(len, weights.values()))
 
 
 def failed_members(weights: Mapping[str, NDArray[Any]]) -> list[int]:
-    """Return the indices of members with a weight that is NaN or infinite, because their training diverged."""
+    """Return the indices of members (independent runs) with a NaN or infinite weight, whose training diverged."""
     broken = {
         name: np.isnan(array) if name == _MAY_BE_INFINITE else ~np.isfinite(array) for name, array in weights.items()
     }
@@ -78,7 +78,7 @@ def failed_members(weights: Mapping[str, NDArray[Any]]) -> list[int]:
 
 
 def take_members(path: Path, weights: Mapping[str, NDArray[Any]], members: Collection[int]) -> dict[str, NDArray[Any]]:
-    """Return the weights of the given members of a policy file, in the given order.
+    """Return the weights of the given members (independent runs) of a policy file, in the given order.
 
     Call this function before stored weights are used, because it refuses members whose training diverged.
 

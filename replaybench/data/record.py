@@ -38,8 +38,8 @@ Key = tuple[int | slice, ...]
 class Column(Protocol):
     """A NumPy array, or an array-like object of shape `[members, rows, …]` that computes its parts on request.
 
-    `write_record` requests each part of such an object once, as `[member, start:stop]` with integers. Members and rows
-    are in ascending order.
+    Members are independent runs. `write_record` requests each part of such an object once, as `[member, start:stop]`
+    with integers, with members and rows in ascending order.
     """
 
     @property
@@ -64,7 +64,7 @@ def fill(path: Path, extents: list[tuple[int, Column]]) -> None:
 
 
 def _piece(array: Column, key: Key) -> NDArray[Any]:
-    """Return one part of an array, or raise `ValueError` if a computed part has the wrong shape or dtype."""
+    """Return a part of an array, or raise `ValueError` if an object computes a part of the wrong shape or dtype."""
     piece = np.asarray(array[key])
     rows = [len(range(*at.indices(size))) for at, size in zip(key, array.shape, strict=False) if isinstance(at, slice)]
     shape = (*rows, *array.shape[len(key) :])
@@ -74,7 +74,7 @@ def _piece(array: Column, key: Key) -> NDArray[Any]:
 
 
 def _keys(shape: tuple[int, ...], itemsize: int, together: bool) -> Iterator[Key]:
-    """Yield the index of each piece of an array, with rows of one member or, if `together`, several small members."""
+    """Yield the index of each piece of an array, a range of rows of one member or, if `together`, of several."""
     if not shape:
         yield ()
         return
@@ -100,7 +100,7 @@ Compression = Literal["gzip"] | None
 
 @dataclass(frozen=True)
 class Header:
-    """The description of a record file, without the content of its arrays.
+    """The description of a record, which is an HDF5 file with checksums, without the content of the arrays.
 
     Attributes:
         kind: Type of the record, such as `buffer` or `checkpoint`.
@@ -118,14 +118,16 @@ class Header:
 def write_record(
     path: Path, kind: str, facts: Mapping[str, Any], arrays: Mapping[str, Column], compression: Compression = None
 ) -> None:
-    """Write arrays and metadata to a record atomically, with less than 64 MB of memory in addition to the arrays.
+    """Write arrays and metadata atomically to a record, which is an HDF5 file with checksums.
+
+    Less than 64 MB of memory is used in addition to the arrays.
 
     Args:
         path: Path of the record. An existing file is replaced when the new file is complete.
         kind: Type of the record, such as `buffer`.
         facts: Metadata of JSON types.
         arrays: NumPy arrays or objects that compute their parts on request, by name.
-        compression: `"gzip"` compresses arrays with at least 4 KiB per member (the first axis). Writing then takes
+        compression: `"gzip"` compresses arrays with at least 4 KiB for each index of the first axis. Writing then takes
             at least six times as long.
 
     Raises:
@@ -140,13 +142,14 @@ def write_record(
 
 
 class Record:
-    """An open record file, from which arrays can be read in part.
+    """An open record, which is an HDF5 file with checksums whose arrays can be read in part.
 
     `open_record` opens a record. Only one thread may use an open record.
 
     Attributes:
         header: Type, metadata, and shapes and dtypes of the arrays.
-        sealed: The underlying file. Its `bytes_read` is the number of bytes read so far.
+        sealed: The underlying file with checksums. The attribute `sealed.bytes_read` is the number of bytes read so
+            far.
     """
 
     def __init__(self, path: Path, sealed: SealedFile, view: _SealedView, file: h5py.File) -> None:
@@ -162,7 +165,7 @@ class Record:
 
         Args:
             name: Name of the array.
-            member: Index on the first axis, which the result then lacks. None reads all members.
+            member: Index on the first axis, which is then missing in the result. None reads all indices.
             rows: Range of indices on the second axis, without a step. None reads all rows.
 
         Raises:
@@ -217,7 +220,9 @@ class Record:
 
 @contextmanager
 def open_record(path: Path, kind: str | None = None) -> Iterator[Record]:
-    """Open a record and verify everything but its arrays, which are verified when they are read.
+    """Open a record (an HDF5 file with checksums), and verify everything but the arrays.
+
+    The parts of an array are verified when they are read.
 
     Args:
         path: Path of the record.
@@ -241,13 +246,13 @@ def open_record(path: Path, kind: str | None = None) -> Iterator[Record]:
 
 
 def read_header(path: Path, kind: str | None = None) -> Header:
-    """Read and verify the header of a record, with the arguments and errors of `open_record`."""
+    """Return the verified header of a record (an HDF5 file with checksums), with the arguments of `open_record`."""
     with open_record(path, kind) as record:
         return record.header
 
 
 def read_record(path: Path, kind: str | None = None) -> tuple[Header, dict[str, NDArray[Any]]]:
-    """Read a record, verify every byte of the file, and return the header and the arrays by name.
+    """Read a record (an HDF5 file with checksums), verify every byte, and return the header and the arrays by name.
 
     Arguments and errors are those of `open_record`.
     """
@@ -258,18 +263,18 @@ def read_record(path: Path, kind: str | None = None) -> tuple[Header, dict[str, 
 
 
 def is_record(path: Path) -> bool:
-    """Return whether a file begins with the signature of this package's records."""
+    """Return whether a file begins with the signature of a record, which is an HDF5 file with checksums."""
     with path.open("rb") as raw:
         return raw.read(len(MAGIC)) == MAGIC
 
 
 @contextmanager
 def _errors_in_one_line(path: Path, view: _SealedView) -> Iterator[None]:
-    """Convert errors of the HDF5 library in this block to a `UserError` with a message of one line.
+    """Convert an exception of the HDF5 library in the `with` block to a `UserError` with a message of one line.
 
-    Damage that checksums detected takes precedence. The new error is raised outside the handler, so that it does not
-    keep the library's exception. That exception would keep HDF5 handles of the file object open, and HDF5 crashes when
-    it closes such handles at the interpreter's exit.
+    If checksums detected damage, that error is raised instead. The new error is raised outside the handler and keeps no
+    reference to the library's exception. Such a reference would keep HDF5 handles of the file object open, and HDF5
+    crashes when it closes such handles at the interpreter's exit.
     """
     fault: BaseException | None = None
     try:
@@ -290,7 +295,7 @@ def _errors_in_one_line(path: Path, view: _SealedView) -> Iterator[None]:
 
 
 def _create_datasets(file: h5py.File, arrays: Mapping[str, Column], packed: bool) -> list[tuple[int, Column]]:
-    """Create the datasets, write compressed ones, and return the address and the array of each uncompressed one."""
+    """Create the datasets, write the compressed ones, and return address and array of each uncompressed one."""
     extents = []
     for name, array in arrays.items():
         rows = chunk_rows(array.shape, array.dtype.itemsize) if packed else 0
@@ -302,7 +307,7 @@ def _create_datasets(file: h5py.File, arrays: Mapping[str, Column], packed: bool
 
 
 def _reserve(file: h5py.File, name: str, array: Column) -> int:
-    """Create a contiguous dataset without writing its numbers, and return the byte address reserved for them."""
+    """Create a contiguous dataset without writing its numbers, and return the byte address for these numbers."""
     plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     plist.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     plist.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
@@ -329,7 +334,7 @@ def _write_packed(file: h5py.File, name: str, array: Column, rows: int) -> None:
 
 
 class _SealedView(io.RawIOBase):
-    """A file object through which libhdf5 reads a sealed file without the table of checksums.
+    """A file object through which libhdf5 reads a file whose head and table of checksums are hidden.
 
     Attributes:
         fault: The first exception of a read. The C library may lose the exception before it reaches the caller.

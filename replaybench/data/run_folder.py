@@ -1,4 +1,4 @@
-"""The folder of one sweep, with study, cells, results and figures, and a lock against a second sweep."""
+"""Paths in the folder of one sweep (study, cells, results, figures), and a lock against a second sweep."""
 
 import fcntl
 import os
@@ -30,7 +30,10 @@ class RunFolder:
         return self.path / "cells" / cell_id
 
     def remove_partial_files(self) -> None:
-        """Remove the temporary files that killed processes left in the folder, which the caller must have locked."""
+        """Remove the temporary files that killed processes left in the folder.
+
+        The caller must hold the lock of the folder.
+        """
         for path in self.path.glob("**/.*.partial"):
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
@@ -39,7 +42,7 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the folder against other sweeps during the block.
+        """Lock the folder against other sweeps in the `with` block.
 
         The operating system releases the lock if this process ends for any reason.
 
@@ -65,9 +68,9 @@ class RunFolder:
 
 
 def runs_within(path: Path) -> str:
-    """Return an error text that lists the run folders inside a folder.
+    """Return an error text that lists the run folders inside a folder, such as those that `replaybench advise` writes.
 
-    `replaybench advise` writes such folders. The text is empty if the folder is itself a run folder or contains none.
+    The text is empty if the folder is itself a run folder or contains none.
     """
     runs = [] if (path / "study.toml").is_file() else sorted(each.parent for each in path.glob("*/study.toml"))
     shown = f"{', '.join(map(str, runs[:_MOST_RUNS]))}{' …' if len(runs) > _MOST_RUNS else ''}"

@@ -1,8 +1,8 @@
-"""Sealed files, which are read in blocks, and whose blocks are verified before they are used.
+"""Sealed files, whose content is read in blocks that are verified before use.
 
 A sealed file consists of a 512-byte head, the content, and a table with the SHA-256 of each 128 KiB block of the
 content. The head contains the length of the content, and the SHA-256 of the head's first lines and the table. A change
-of any bit is therefore detected. HDF5's Fletcher-32 filter detects neither every change nor one outside filtered data.
+of any bit is therefore detected. HDF5's Fletcher-32 filter misses some changes, and all those outside filtered data.
 """
 
 import functools
@@ -116,7 +116,7 @@ class SealedFile:
         self._raw.close()
 
     def _copy(self, start: int, stop: int, out: memoryview) -> None:
-        """Copy a range that contains no complete block, through the cache of blocks."""
+        """Copy a range of bytes that contains no complete block, by way of the cache of verified blocks."""
         while start < stop:
             number, skip = divmod(start, BLOCK)
             piece = self._block(number)[skip : skip + stop - start]

@@ -1,4 +1,4 @@
-"""The commands `import`, which converts a log or dataset to a buffer file, and `export`, which converts it back."""
+"""The command `import`, which converts a log or dataset to a buffer file, and the reverse command `export`."""
 
 import shlex
 import tempfile

@@ -1,8 +1,8 @@
 """Functions that find the signals, the control rate, the episodes and the empty cells in the columns of a log.
 
 If empty cells are to be filled, states are interpolated linearly, and angles along the shorter arc. An empty cell of an
-action gets the action of the previous row. Empty cells of rewards and termination flags are not filled. Neither are
-cells before the first or after the last sample of a column in one episode.
+action gets the action of the previous row. Empty cells of rewards and termination flags are not filled. In each
+episode, cells of a column before its first or after its last number are not filled either.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ TRUNCATED: Final = "truncated"
 
 
 def parse_columns(tokens: Iterable[str]) -> dict[str, str]:
-    """Parse tokens such as `angle=theta`, and return the log column of each signal by its name."""
+    """Parse tokens such as `angle=theta`, and return the log column of each signal by the name of the signal."""
     mapping = {}
     for token in tokens:
         name, equals, column = token.partition("=")
@@ -44,15 +44,15 @@ def parse_columns(tokens: Iterable[str]) -> dict[str, str]:
 
 
 def reserved_names(plant: Plant, columns: Mapping[str, str]) -> set[str]:
-    """Return names of columns that cannot contain time: signals of the plant, and columns that the user assigned."""
+    """Return the signals of the plant and the columns that the user assigned, which cannot contain sample times."""
     return {*plant.state_names, *plant.action_names, *columns.values()}
 
 
 def match_columns(log: Log, plant: Plant, columns: Mapping[str, str], problems: Problems) -> dict[str, str]:
     """Return the log column of every state and action of a plant, and of the reward and the episode flags.
 
-    `columns` has the assignments of the user: the column of a signal by its name. Other columns are found by their
-    titles. Signals without a usable column are left out and reported in `problems`.
+    `columns` has the assignments of the user, which are columns by the names of signals. Other columns are found by
+    their titles. Signals without a usable column are left out and reported in `problems`.
     """
     signals = (*plant.state_names, *plant.action_names)
     units = dict(zip(signals, (*plant.state_units, *plant.action_units), strict=True))
@@ -106,7 +106,7 @@ def match_columns(log: Log, plant: Plant, columns: Mapping[str, str], problems: 
 def _stated(
     columns: Mapping[str, str], names: Sequence[str], titles: Sequence[str], problems: Problems
 ) -> dict[str, str]:
-    """Return the column that the user assigned to each signal, spelled as in the log; "" if it does not exist."""
+    """Return the column that the user assigned to each signal, spelled as in the log, or "" for a missing column."""
     by_fold = {_fold(name): name for name in names}
     stated = dict[str, str]()
     for name, column in columns.items():
@@ -126,7 +126,7 @@ def _stated(
 
 
 def _column_of(log: Log, name: str, unit: str | None, titles: Sequence[str]) -> str | None:
-    """Return the column whose title matches a name, with or without a unit; raise `UserError` if several match."""
+    """Return the column whose title matches a name, also with a unit, and raise `UserError` if several match."""
     found = [title for title in titles if _fold(title) == _fold(name)]
     if not found and unit is not None:
         bare = [title for title in titles if _fold(split_title(title)[0]) == _fold(name)]
@@ -145,7 +145,7 @@ def _fold(name: str) -> str:
 
 
 def nearest(name: str, columns: Iterable[str]) -> str | None:
-    """Return the column whose title, without the unit, is most similar to a name; None if no title is similar."""
+    """Return the column whose title, without the unit, is most similar to a name, or None if no title is similar."""
     bare = {_fold(split_title(column)[0]): column for column in columns}
     return next((bare[match] for match in difflib.get_close_matches(_fold(name), bare, n=1)), None)
 
@@ -208,7 +208,7 @@ def _fitting(measured: float, wanted: float, units: Mapping[str, float]) -> list
 
 
 def _possible(plant: Plant, measured: float) -> float | None:
-    """Return a rate in Hz that is near the measured one and that the plant supports; None if there is none."""
+    """Return a rate in Hz near the measured one that the plant supports, or None if there is none."""
     exact = measured * plant.episode_seconds
     if exact > STEPS.high:
         return None
@@ -231,7 +231,7 @@ def _no_rate(log: Log) -> UserError:
 
 
 _EPISODE_GAP: Final = 10.0
-"""Number of sample periods to insert between episodes; more than `GAP`, so that the gap separates them."""
+"""Number of sample periods to insert between episodes. More than `GAP` periods separate episodes."""
 
 
 def separate_episodes(log: Log, mapping: Mapping[str, str], frequency: float | None, allow_missing: bool) -> Log:
@@ -244,8 +244,8 @@ def separate_episodes(log: Log, mapping: Mapping[str, str], frequency: float | N
         log: The log.
         mapping: Log column of each signal and flag, by its name.
         frequency: Control rate in Hz, which is used if the log has no sample times.
-        allow_missing: Whether empty cells are allowed. Rows without an episode number are then left out, and an empty
-            `truncated` cell ends an episode. Otherwise both raise `UserError`.
+        allow_missing: Whether empty cells are allowed. If they are, rows without an episode number are left out, and an
+            empty `truncated` cell ends an episode. Otherwise, such rows and cells raise `UserError`.
     """
     if log.time is None and (frequency is None or not {EPISODE, TRUNCATED} & mapping.keys()):
         return log
@@ -273,7 +273,10 @@ Missing = Literal["refuse", "drop", "interpolate"]
 
 
 def complete_steps(log: Log, plant: Plant, mapping: Mapping[str, str]) -> Bools:
-    """Return for each row whether its cells and the states of the next row are filled, in the columns of `mapping`."""
+    """Return whether a complete control step starts at each row of a log.
+
+    The row must have no empty cell in the columns of `mapping`, and the next row none in the columns of states.
+    """
     finite = {name: np.isfinite(log.columns[column]) for name, column in mapping.items()}
     here = np.logical_and.reduce(list(finite.values()))
     seen = np.logical_and.reduce([finite[name] for name in plant.state_names if name in finite])
@@ -282,9 +285,10 @@ def complete_steps(log: Log, plant: Plant, mapping: Mapping[str, str]) -> Bools:
 
 
 def interpolated(log: Log, plant: Plant, mapping: Mapping[str, str], pieces: Iterable[slice]) -> Log:
-    """Return the log with empty cells of states interpolated and those of actions filled with the previous action.
+    """Return the log with empty cells of states interpolated, and those of actions filled with the previous action.
 
-    `mapping` is the log column of each signal by its name. `pieces` are ranges of rows without a gap in time.
+    `mapping` contains the log column of each signal by the signal's name. `pieces` are ranges of rows without a gap in
+    time.
     """
     columns, filled, longest = dict(log.columns), 0, 0
     angles = dict(zip(plant.state_names, plant.periodic, strict=True))
@@ -319,5 +323,5 @@ def interpolated(log: Log, plant: Plant, mapping: Mapping[str, str], pieces: Ite
 
 
 def flagged_ends(log: Log, mapping: Mapping[str, str]) -> Integers:
-    """Return the row numbers at which the column `terminated` ends an episode; an empty cell counts as an end."""
+    """Return the rows at which a nonzero or empty cell of the column `terminated` ends an episode."""
     return np.flatnonzero(log.columns[mapping["terminated"]] != 0) if "terminated" in mapping else np.empty(0, np.int64)

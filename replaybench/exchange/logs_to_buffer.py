@@ -53,16 +53,17 @@ def convert(
 ) -> tuple[Arrays, dict[str, Any], Summary]:
     """Convert a log to the arrays and metadata of a buffer file, and return them with a summary.
 
-    A row of the log contains the state at its time. It also contains the action, reward and termination flag of the
-    step to the next row. After the row in which a terminated step ended, a new episode begins. Steps across a gap in
-    time are left out. If the log has no rewards or no termination flags, the plant's functions compute them from the
-    recorded states and actions. They then assume that nothing happened between samples, because a log does not show
-    events such as collisions. The summary contains a warning if the plant's model has such events.
+    A row of the log contains the state at its time. The row also contains the action, reward and termination flag of
+    the step to the next row. After the row in which a terminated step ended, a new episode begins. Steps across a gap
+    in time are left out. If the log has no rewards or no termination flags, functions of the plant compute them from
+    the recorded states and actions. These functions assume that nothing happened between samples, because a log does
+    not show events such as collisions. The summary contains a warning if the plant's model has such events.
 
     Args:
-        columns: Log column of each state, action or flag, by its name. Other columns are found by their titles.
+        columns: Log column of each state, action or flag, by the name of the signal. Other columns are found by their
+            titles.
         frequency: Control rate in Hz; determined from the column of sample times by default.
-        clip_actions: Whether to clip actions beyond the plant's bounds. Otherwise they raise `UserError`.
+        clip_actions: Whether to clip actions beyond the plant's bounds. If False, such actions raise `UserError`.
         plant_name: Name to store in the file; `plant.name` by default.
         missing: How to treat empty cells.
     """
@@ -124,10 +125,11 @@ def convert(
 def _find_steps(
     log: Log, plant: Plant, mapping: Mapping[str, str], frequency: float | None, missing: Missing, problems: Problems
 ) -> tuple[Log, float, Bools]:
-    """Return the prepared log, its control rate in Hz, and whether a control step starts at each row, bool `[rows]`.
+    """Return the prepared log, its control rate in Hz, and whether a control step starts at each row.
 
-    The prepared log has gaps in time between episodes, and its empty cells are treated as `missing` selects. The rate
-    is NaN if it cannot be determined. Faults of the log are added to `problems`.
+    The prepared log has gaps in time between episodes. Its empty cells are treated as `missing` selects. The rate is
+    NaN if it cannot be determined. The mask of steps is bool of shape `[rows]`. Faults of the log are added to
+    `problems`.
     """
     allow_missing = missing != "refuse"
     with problems.collected():

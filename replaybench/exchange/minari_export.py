@@ -200,9 +200,9 @@ def export_buffer(
 
 
 def chosen_recordings(recording: Recording, member: int | None) -> list[int]:
-    """Return the indices in `recording.members` of all learners, or of the one with the index `member` in the file.
+    """Return the indices in `recording.members` of all learners, or of the one with index `member` in the file.
 
-    If the file does not contain this learner, or if its experiences are not finite, `UserError` is raised.
+    `UserError` is raised if the file does not contain this learner, or if the learner's experiences are not finite.
     """
     if member is None:
         return list(range(len(recording.members)))
@@ -215,10 +215,10 @@ def chosen_recordings(recording: Recording, member: int | None) -> list[int]:
 
 
 def _scores(recording: Recording, steps: int | None, lengths: set[int]) -> tuple[float | None, float | None]:
-    """Return the episode returns of random control and of dynamic programming, to normalise scores to 0 and 1.
+    """Return the episode returns of random control and of dynamic programming, which scale scores to 0 and 1.
 
-    Both are None if they are not known or do not hold for episodes of the given `lengths`. Episodes must not be longer
-    than `steps`. If the plant scores episodes by mean reward, all episodes must have exactly `steps` steps.
+    The returns are None if they are not known or do not hold for episodes of the given `lengths`. Episodes must not be
+    longer than `steps`. If the plant scores episodes by mean reward, all episodes must have exactly `steps` steps.
     """
     by_return = recording.plant.episode_metric == "return"
     if steps is None or max(lengths) > steps or (not by_return and lengths != {steps}):

@@ -1,7 +1,7 @@
 """Conversion of a Minari dataset to the replay buffer of one learner, with the episodes in their order.
 
 The command `export` writes observations and actions as normalised states and commands of the plant. The conversion
-expects this form. If the plant is a Gymnasium task and another program wrote the dataset, the values are normalised
+expects the same form. If the plant is a Gymnasium task and another program wrote the dataset, the values are normalised
 first. Values outside the plant's bounds raise `UserError`.
 """
 

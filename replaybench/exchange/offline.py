@@ -1,10 +1,10 @@
-"""Offline replay: training from a stored buffer, with evaluation on the plant.
+"""Offline replay, which is training from a stored buffer with evaluation on the plant.
 
-The stored experiences are first added to empty buffers in their original order, through the retention rule of the
-strategy. Training follows, in update phases as long as those after an episode. Learner i replays recording i of the
-file. If there are more learners than recordings, the recordings repeat in order. Some strategies sample by the agent's
-state; they get the observations of the recording, from the first to the last. For a recording that does not fit into
-memory, batches are read from its file instead.
+A recording is the buffer of one independent run. The stored experiences are first added to empty buffers in their
+original order, through the retention rule of the strategy. Training follows, in update phases as long as those after an
+episode. Learner i replays recording i of the file. If there are more learners than recordings, the recordings repeat in
+order. Some strategies sample by the agent's state. Such strategies get the observations of the recording, from the
+first to the last. For a recording that does not fit into memory, batches are read from its file instead.
 """
 
 import math
@@ -40,8 +40,8 @@ class Changes:
     """Deviations of an offline replay from the conditions under which the buffer was recorded.
 
     Attributes:
-        discount: Discount factor per control step; None keeps that of the recording.
-        noise: Standard deviation of the normalised noise in evaluation; None keeps that of the recording.
+        discount: Discount factor per control step. If None, that of the recorded run is used.
+        noise: Standard deviation of the normalised noise in evaluation. If None, that of the recorded run is used.
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -82,7 +82,8 @@ def replay_offline(
     """Train new learners from a recorded buffer, and evaluate them on the plant.
 
     Args:
-        recording: The buffer. If its arrays were not read, batches are read from the file, and `strategy` is not used.
+        recording: The recorded buffer. If its arrays were not read, batches are read from its file, and `strategy` is
+            not used.
         strategy: Replay strategy, for example `FULL[PER]`.
         updates: Number of updates of each learner.
         learners: Number of independent learners.
@@ -185,10 +186,10 @@ def _full_capacity(recording: Recording, segment: int) -> int:
 
 
 def offer(recording: Recording, replay: Replay, agent: Learner) -> None:
-    """Add the recorded experiences to the learners' buffers, in the order in which they were collected.
+    """Add the recorded experiences to the learners' buffers, in the order of collection.
 
     The stored TD errors are used for retention and reset afterwards, because another learner computed them. Values that
-    depend on the rest of an episode are recomputed. Where steps are missing, the episode is split.
+    depend on the rest of an episode are recomputed. An episode is split where steps are missing.
     """
     sources, orders = recording.turns(len(replay.members))
     lengths = np.array([len(order) for order in orders])

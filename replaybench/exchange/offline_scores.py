@@ -37,8 +37,9 @@ class OfflineScores:
         about: Metadata of the file `scores.h5`: learner, strategy, buffer, plant and more.
         updates: Number of updates before each evaluation, `[K]`.
         reward: Score of the greedy episode of each learner in each evaluation, `[learners, K]`.
-        recorded: Mean episode score of each recording; empty if it is not known.
-        online: Rewards of the runs that filled the buffer, by a label; empty if unknown or not comparable.
+        recorded: Mean episode score of each recorded run; empty if it is not known.
+        online: Rewards of the runs that filled the buffer, by a label. It is empty if the rewards are unknown or not
+            comparable.
     """
 
     about: Mapping[str, Any]
@@ -54,16 +55,16 @@ class OfflineScores:
         return f"{self.about['learner']}, {self.about['strategy']}"
 
     def levels(self) -> dict[str, Floats]:
-        """Return the known rewards of the online runs and of the recording, as one array per label."""
+        """Return the known rewards of the recorded data and of the runs that filled the buffer, one array per label."""
         recorded = {f"the recording itself: {Path(str(self.about['buffer'])).name}": self.recorded}
         found = {name: np.array(values, np.float64) for name, values in self.online.items()} | recorded
         return {name: values for name, values in found.items() if np.isfinite(values).any()}
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """Return the rows of a table that compares the final score with the recording and the reference controllers.
+        """Return the rows of a table that compares the final score with the recorded data and reference controllers.
 
-        Each row has a label, the reward, and the relative reward μ_r (0: random control, 1: dynamic programming). The
-        two rewards are texts: a mean over runs with its 95 % interval, or a dash if there is no value.
+        Each row has a label, the reward, and the relative reward μ_r (0: random control, 1: dynamic programming).
+        Reward and μ_r are texts, with a mean over runs and its 95 % interval, or a dash if there is no value.
         """
         found = {f"offline: {self.label}, {self.updates[-1]} updates": self.reward[:, -1], **self.levels()}
         known = {LABELS[name]: getattr(self.reference, name.removeprefix("reference_")) for name in LABELS}
@@ -77,7 +78,7 @@ class OfflineScores:
         ]
 
     def headlines(self) -> list[str]:
-        """Return sentences that state whether the learners fail to exceed random control and the recording itself."""
+        """Return sentences that warn if the learners score no higher than random control or than the recorded data."""
         sentences, final = [], self.reward[:, -1]
         if not beats_random(final, self.reference.random):
             sentences.append(NONE_BEATS_RANDOM)
@@ -86,7 +87,7 @@ class OfflineScores:
         return sentences
 
     def no_score(self) -> str:
-        """Return why the relative reward μ_r is not defined; an empty text if it is defined."""
+        """Return why the score μ_r (0: random control, 1: dynamic programming) is undefined, or "" if it is defined."""
         return no_score(self.reference.dp, self.reference.random)
 
     def write(self, path: Path) -> None:
@@ -140,13 +141,15 @@ _SHARE: Final = 0.05
 
 
 class Extrapolation(NamedTuple):
-    """Values of recorded states that the recorded rewards cannot give, as discounted returns of unscaled rewards.
+    """Values that learners predict for recorded states, but that the recorded rewards cannot give.
+
+    Values are discounted returns of unscaled rewards.
 
     Attributes:
         learners: Number of learners with such values.
         of: Number of all learners.
         value: The value that is farthest outside the bounds.
-        low, high: Bounds of the return for the recording to which `value` belongs.
+        low, high: Bounds of the return for the recorded run to which `value` belongs.
     """
 
     learners: int
@@ -156,7 +159,7 @@ class Extrapolation(NamedTuple):
     high: float
 
     def words(self, learner: str, choices: bool = False) -> str:
-        """Return a warning with a remedy; `choices` is whether actions are discrete, which TD3+BC does not support."""
+        """Return a warning with a remedy for continuous actions or, if `choices` is True, for discrete actions."""
         remedy = "a smaller --set alpha=… keeps it nearer to the recording"
         if choices:
             remedy = "a recording that tries each choice in more states corrects them"
@@ -169,9 +172,9 @@ class Extrapolation(NamedTuple):
 
 
 def return_bounds(reward: Floats, terminates: bool, discount: float) -> tuple[float, float]:
-    """Return the smallest and largest possible discounted return Σ γᵗ r_t with γ < 1, given the recorded rewards.
+    """Return the smallest and largest discounted return Σ γᵗ r_t, γ < 1, that recorded rewards permit.
 
-    `terminates` is whether episodes may terminate. Otherwise episodes are taken as infinitely long.
+    `terminates` is whether episodes may terminate. Otherwise, episodes are taken as infinitely long.
     """
     least, greatest, whole = float(reward.min()), float(reward.max()), 1.0 / (1.0 - discount)
     lengths = (1.0, whole) if terminates else (whole, whole)
@@ -192,11 +195,11 @@ def unlearned(agent: Learner, updates: int) -> float:
 
 
 def extrapolation(recording: Recording, agent: Learner, learners: int, updates: int) -> Extrapolation | None:
-    """Check whether the learners' values of recorded states are possible returns, and describe those that are not.
+    """Check whether the values that learners predict for recorded states are possible, and describe impossible ones.
 
-    Values of untrained networks are near 0, which may lie outside the bounds of possible returns. Values are therefore
-    checked only after enough `updates`. Values between 0 and the bounds are accepted until the initial values have
-    decayed. Return None if all values are possible, or if they cannot be checked.
+    A value is possible if it is a discounted return that recorded rewards permit. Values of untrained networks are near
+    0, which may be impossible. Values are therefore checked only after enough `updates`, and values near 0 are accepted
+    until the initial values have decayed. The result is None if all values are possible, or if they cannot be checked.
     """
     discount, scale = agent.task.discount, agent.task.reward_scale
     if discount >= 1.0 or scale <= 0.0 or agent.window > 1:  # values depend on earlier states
@@ -225,7 +228,7 @@ def extrapolation(recording: Recording, agent: Learner, learners: int, updates: 
 
 
 def _recorded(recording: Recording) -> list[tuple[Floats32, Floats, bool]]:
-    """Return for each recording some states `[n, S]`, all rewards, and whether any episode terminated."""
+    """Return some states `[n, S]`, all rewards, and whether an episode terminated, for each recorded run."""
     found = []
     for member, order in zip(recording.members, recording.orders, strict=True):
         observation, reward, terminated = (recording.arrays[name][member] for name in _FIELDS)

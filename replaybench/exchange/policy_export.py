@@ -80,7 +80,7 @@ def export_policy(
     Args:
         member: Index of the learner; None selects the learner with the best last greedy episode.
         form: C source, PyTorch program or ONNX model. The default follows the suffix of `output`, or is C.
-        output: File to write; by default the name of the policy file with the suffix of the form.
+        output: File to write. By default, it has the name of the policy file with the suffix of the form.
         plant, learner: Names, which are needed if plant or learner are defined in a user's Python file.
     """
     form = form or "c" if output is None else _form_of(output, form)

@@ -1,4 +1,4 @@
-"""Reading of buffer files for offline replay, export and advice, with a check of the file against its plant."""
+"""Reading of buffer files for offline replay, export and advice, with a check that the file fits its plant."""
 
 import shlex
 from collections.abc import Iterator, Mapping
@@ -28,8 +28,9 @@ Arrays = dict[str, NDArray[Any]]
 def as_steps(arrays: Mapping[str, NDArray[Any]], fields: Mapping[str, int]) -> Arrays:
     """Convert the arrays of a buffer of trajectory segments to those of a buffer of single steps.
 
-    Each of the `fields` `[M, N, steps, width]`, with N segments of each member, becomes an array `[M, n, width]`. Here
-    n is the largest number of steps of a member. Values of whole segments, such as priorities, are left out.
+    A segment is a range of successive steps. Each of the `fields` `[M, N, steps, width]`, with N segments of each of M
+    independent runs, becomes an array `[M, n, width]`. Here n is the largest number of steps of a run. Values of whole
+    segments, such as priorities, are left out.
     """
     members, slots = arrays["serial"].shape
     used = np.arange(slots) < arrays["count"][:, None]
@@ -57,13 +58,13 @@ _PART_ROWS: Final = 1 << 16
 
 @dataclass(frozen=True)
 class Recording:
-    """A checked buffer file, which holds the recorded experiences of one or several learners, and its plant.
+    """A checked buffer file with the recorded experiences of one or several learners, and the plant.
 
     Attributes:
         frequency: Control rate in Hz.
         noise: Standard deviation of the normalised sensor and actuator noise; 0 if it is not known.
         arrays: Arrays of the file by name; empty if batches are to be read from the file during training.
-        members: Indices of the learners whose experiences are finite. Others are not used.
+        members: Indices of the learners whose experiences are finite. Other learners are not used.
         orders: Buffer indices of each learner in `members`, in the order in which the experiences were collected.
         failed: Number of requested learners that are not used.
         changed: Whether the definition of the plant has changed since the file was written.
@@ -82,21 +83,30 @@ class Recording:
     changed: bool
 
     def sources(self, learners: int) -> list[int]:
-        """Return the index in the file of the recording that each new learner replays; recordings repeat in order."""
+        """Return the index in the file of the recorded run that each new learner replays.
+
+        If there are more learners than recorded runs, the runs repeat in order.
+        """
         return [self.members[m % len(self.members)] for m in range(learners)]
 
     def turns(self, learners: int) -> tuple[list[int], list[Integers]]:
-        """Return each new learner's recording: its index in the file, and buffer indices in the order of collection."""
+        """Return the recorded run that each new learner replays, and the order of its experiences.
+
+        The first list has indices of runs in the file. The second list has buffer indices in the order of collection.
+        """
         return self.sources(learners), [self.orders[m % len(self.orders)] for m in range(learners)]
 
     def observation(self, learners: int, share: float) -> Floats32:
-        """Return each learner's recorded observation `[learners, S]` at the fraction `share` < 1 of its recording."""
+        """Return a recorded observation for each new learner, of shape `[learners, S]`.
+
+        The observation stands at the fraction `share` < 1 of the run that the learner replays.
+        """
         sources, orders = self.turns(learners)
         result: Floats32 = self.arrays["observation"][sources, [o[int(share * len(o))] for o in orders]]
         return result
 
     def task(self) -> Task:
-        """Return the control task (sizes, discount, reward scale) for which the buffer was recorded."""
+        """Return the control task for which the buffer was recorded, with sizes, discount and reward scale."""
         cell = self.facts.cell
         return make_task(self.plant, self.frequency, cell.discount if cell else "fixed", self.facts.observe)
 
@@ -107,7 +117,10 @@ class Recording:
         return dict(cell.settings) if cell and own == other else {}
 
     def check_fields(self, learner: str, fields: Mapping[str, int]) -> None:
-        """Raise `UserError` unless the file holds the extra `fields` (width by name) that the named learner replays."""
+        """Raise `UserError` unless the file contains the extra fields that the named learner replays.
+
+        `fields` is the width of each field by name.
+        """
         for name, width in fields.items():
             if self.facts.fields.get(name) != width:
                 raise UserError(
@@ -125,7 +138,7 @@ class Recording:
 def read_recording(
     path: Path, plant_name: str | None = None, whole: bool = True, member: int | None = None
 ) -> Recording:
-    """Read a buffer file, and check it against its plant.
+    """Read a buffer file, and check that the file fits its plant.
 
     Args:
         plant_name: Name of the plant. It is needed if the plant is defined in a user's Python file, because opening a

@@ -21,7 +21,7 @@ from replaybench.runtime.version import VERSION
 
 STATE_BINS: Final = 21
 ACTION_BINS: Final = 11
-"""Number of histogram bins per action; an odd number, so that zero lies within a bin."""
+"""Number of histogram bins per action, which is odd, so that zero lies within a bin."""
 MISMATCH: Final = 0.5
 """Largest model error per step without a warning, as a fraction of the data's change per step."""
 
@@ -35,7 +35,7 @@ class Dimension:
         unvisited: Ranges of the empty bins. Adjacent empty bins form one range.
         moved: RMS change from one sample to the next; None for actions.
         mismatch: RMS one-step prediction error of the plant's model; None for actions and for plants without a model.
-        levels: Distinct values of a continuous action that has fewer than `ACTION_BINS` of them; else empty.
+        levels: Distinct values of a continuous action, if there are fewer than `ACTION_BINS` of them; otherwise empty.
     """
 
     name: str
@@ -113,9 +113,10 @@ def _dimension(name: str, unit: str, values: Floats, low: float, high: float, bi
 
 
 def plane_coverage(plant: Plant, x: Floats) -> float | None:
-    """Return the fraction of the plane of two states that recorded states visit; None for other numbers of states.
+    """Return the fraction of the plane of two states that recorded states visit, or None for other plants.
 
-    The plane of the plant's state ranges is divided into bins. `x` has N states in physical units, `[N, 2]`.
+    The plane of the plant's two state ranges is divided into bins. `x` has N states in physical units, `[N, 2]`. The
+    result is None unless the plant has two states.
     """
     if x.shape[1] != 2:
         return None
@@ -133,7 +134,7 @@ def around(angle: Floats, low: float) -> Floats:
 def warnings_about(states: Sequence[Dimension], actions: Sequence[Dimension], plane: float | None) -> Iterator[str]:
     """Yield warnings about large model errors, and about states and actions that the data do not cover.
 
-    `plane` is the visited fraction of the plane of two states; None for plants with another number of states.
+    `plane` is the visited fraction of the plane of two states, or None for plants with another number of states.
     """
     for state in states:
         if state.mismatch is None or state.moved is None:

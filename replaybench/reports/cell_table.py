@@ -35,7 +35,7 @@ def cell_table(folder: RunFolder, results: xr.Dataset | None) -> FittedTable:
     """Return a table with a row for each cell of a run folder.
 
     A cell is one combination of plant, learner, strategy, noise level and control rate, with a block of seeds. Final
-    scores are read from `results`. If `results` is None, they are dashes.
+    scores are read from `results`. If `results` is None, dashes replace the scores.
     """
     cells = cells_of(folder)
     options = f"{folder.path} --strategy … --noise … --seed …"
@@ -59,7 +59,7 @@ def cell_table(folder: RunFolder, results: xr.Dataset | None) -> FittedTable:
 
 
 def _finals(data: xr.Dataset) -> dict[str, tuple[float, int]]:
-    """Return, for each cell by its id, the mean final score and the number of failed runs."""
+    """Return mean final score and number of failed runs of each cell (combination of settings), by the cell's id."""
     if "cell" not in data.coords:
         return {}
     blocks = [*data["block"].values.tolist(), data.sizes["seed"]]
@@ -76,7 +76,10 @@ def _finals(data: xr.Dataset) -> dict[str, tuple[float, int]]:
 
 
 def _progress(folder: RunFolder, cell: Cell) -> tuple[str, float, int]:
-    """Return the progress of a cell as text, its final reward, and its number of failed runs, −1 if unknown."""
+    """Return the progress of a cell (combination of settings) as text, its final reward, and its number of failed runs.
+
+    If the cell is not complete, the reward is NaN and the number is −1.
+    """
     scores = folder.cell(cell.id) / "scores.h5"
     if not scores.is_file():
         return reached(folder, cell) or "waiting", np.nan, -1
@@ -92,7 +95,8 @@ def _progress(folder: RunFolder, cell: Cell) -> tuple[str, float, int]:
 def reached(folder: RunFolder, cell: Cell) -> str:
     """Return the progress of an unfinished cell as text, for example "at 81 of 1200".
 
-    The numbers count episodes or iterations. The text is empty if the cell has no checkpoint.
+    A cell is one combination of settings of a study. The numbers count episodes or iterations. The text is empty if the
+    cell has no checkpoint.
     """
     checkpoint = folder.cell(cell.id) / "checkpoint.h5"
     if not checkpoint.is_file():
@@ -102,7 +106,7 @@ def reached(folder: RunFolder, cell: Cell) -> str:
 
 
 def _counted(cell: Cell) -> int:
-    """Return the number of episodes at the end of a run over which the final reward is averaged."""
+    """Return the number of last episodes whose mean reward is the final reward of a run."""
     return last_episodes(cell.episodes, cell.update_every > 0)
 
 
@@ -116,13 +120,14 @@ _PLAN_DROPPABLE: Final = ("updates", "cell", "state")
 def show_plan(
     console: Console, study: Study, folder: Path, workers: int, cluster: str | None = None, measure: bool = True
 ) -> None:
-    """Print what a sweep would run and replace, and the time, memory and disk space that it would need.
+    """Print what a sweep would run and replace, and the time, memory and disk space that the sweep would need.
 
     With a cluster, the printed needs are those of a single worker as fast as this machine.
 
     Args:
         cluster: Address of a Dask scheduler. If None, the sweep runs on this machine.
-        measure: Whether to measure the speed of new types of cells, for some seconds each.
+        measure: Whether to measure the speed of those combinations of settings whose speed is not known yet. Each
+            measurement takes some seconds.
 
     Raises:
         UserError: The sweep needs more memory or disk space than is free.

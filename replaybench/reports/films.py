@@ -24,9 +24,9 @@ from replaybench.runtime.errors import UserError
 from replaybench.runtime.user_file import called
 
 Predict = Callable[[Floats32, Any], tuple[Floats32, Any]]
-"""Type of controllers, functions that map an observation and a policy's state to an action and the policy's next state.
+"""A controller, which maps an observation and a policy's state to an action and the policy's next state.
 
-The observation is float32 `[1, S]`, the action `[1, A]`. The state is None at the start of an episode.
+The observation is float32 `[1, S]`, and the action is float32 `[1, A]`. The state is None at the start of an episode.
 """
 
 
@@ -108,7 +108,7 @@ _LEAST_PER_SECOND: Final = 10
 _MOST: Final = 500
 """Largest number of pictures in a film whose length is not given."""
 _LEAST_SECONDS: Final = 3.0
-"""Smallest length [s] of a film whose length is not given. The film shows several episodes if they are short."""
+"""Smallest length [s] of a film whose length is not given. The film shows several episodes if episodes are short."""
 _LAST_SECONDS: Final = 0.7
 """Smallest duration of the last picture of a GIF [s], before the GIF repeats."""
 
@@ -127,12 +127,13 @@ def show(
 
     Args:
         output: Film to write (.gif or .mp4). If None, a window opens.
-        policy: Path of a policy file, and index of a member in it, or None for the best member. Without a policy,
+        policy: Path of a policy file, and index of one of its policies, or None for the best one. If `policy` is None,
             actions are random.
         learner: Name of the policy's learner, needed only if the learner is in a Python file.
-        noise: Standard deviation of the noise, in normalised units. Default: that of the policy's training, else none.
+        noise: Standard deviation of the noise, in normalised units. By default, it is that of the policy's training, or
+            0 without a policy.
         frequency: Control rate without a policy [Hz]. A policy runs at the control rate of its training.
-        seconds: Length in the plant's time [s]. Default: the film ends with the first episode that ends after three
+        seconds: Length in the plant's time [s]. By default, the film ends with the first episode that ends after three
             seconds, or after 500 pictures.
     """
     suffix = "" if output is None else output.suffix.lower()
@@ -168,7 +169,7 @@ def show(
 
 
 def check_output(output: Path | None) -> None:
-    """Raise `UserError`, before anything is computed, if a film cannot be written or a window cannot be opened."""
+    """Raise `UserError` if a film cannot be written or, if `output` is None, if a window cannot be opened."""
     if output is None:
         from matplotlib import pyplot
 
@@ -233,7 +234,10 @@ def write_mp4(path: Path, pictures: Pictures, speed: float) -> None:
 
 
 def show_window(pictures: Pictures, speed: float, title: str) -> None:
-    """Show `speed` pictures per second in a window, which stays open in a terminal until the user closes it."""
+    """Show `speed` pictures per second in a window.
+
+    If the program runs in a terminal, the last picture is shown until the user closes the window.
+    """
     from matplotlib import pyplot
 
     figure = pyplot.figure(num=title, figsize=(5, 5))

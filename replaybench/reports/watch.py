@@ -65,12 +65,12 @@ def _plain(console: Console, history: RunHistory) -> None:
 
 
 def view(history: RunHistory, rows: int) -> RenderableType:
-    """Return a line with the progress of a sweep, and a table of at most `rows` cells below it."""
+    """Return the progress of a sweep as a line above a table of at most `rows` cells (combinations of settings)."""
     return Group(header(history), cell_rows(history, rows))
 
 
 def header(history: RunHistory) -> Text:
-    """Return one line with the finished cells, the failed runs and the remaining time of a sweep."""
+    """Return a line with finished cells (combinations of settings), failed runs and the remaining time of a sweep."""
     cells, failed = history.cells.values(), history.failed
     running = sum(known.done > 0 and not known.complete for known in cells)
     parts = [f"{history.study}: {history.state}", f"{history.complete}/{len(cells)} cells"]
@@ -103,7 +103,7 @@ def cell_rows(history: RunHistory, rows: int) -> FittedTable:
 
 
 def _curve(history: RunHistory, known: CellHistory) -> tuple[str, str]:
-    """Return a learning curve drawn with block characters, and its last value (μ_r or reward) as text."""
+    """Return a learning curve drawn with block characters, and its last value (a score or a reward) as text."""
     cell, points = known.cell, known.points
     if not points:
         return "", ""

@@ -1,6 +1,7 @@
-"""Atomic writing: a file appears complete under its name or not at all, even if the writer is killed.
+"""Functions that write files atomically.
 
-Temporary files have random names, so that links planted in a folder are not followed.
+A file appears complete under its name or not at all, even if the writing process is killed. Temporary files have random
+names, so that links planted in a folder are not followed.
 """
 
 import contextlib
@@ -22,9 +23,10 @@ _DENIED = {errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EPERM, errno.EEXIST, 
 
 @contextmanager
 def atomic_path(path: Path, *, folder: bool = False) -> Iterator[Path]:
-    """Yield a temporary file or folder, which is flushed to disk and renamed to `path` after the block.
+    """Yield the path of a temporary file or folder, which is renamed to `path` at the end of the `with` block.
 
-    If the block raises an exception, the temporary file is removed, and an existing file at `path` is unchanged.
+    The data are flushed to disk first. If the block raises an exception, the temporary file is removed, and an existing
+    file at `path` is unchanged.
 
     Raises:
         UserError: If the disk is full, the parent folder cannot be written, or `path` is an existing folder.
@@ -62,7 +64,10 @@ def atomic_path(path: Path, *, folder: bool = False) -> Iterator[Path]:
 
 
 def atomic_folder(path: Path) -> AbstractContextManager[Path]:
-    """Yield a temporary folder, which is renamed to `path` after the block. The path must not exist."""
+    """Yield a temporary folder, which is renamed to `path` at the end of the `with` block.
+
+    Nothing may exist at `path`.
+    """
     return atomic_path(path, folder=True)
 
 
@@ -85,10 +90,9 @@ def write_text(path: Path, text: str) -> None:
 
 
 def store_text(path: Path, text: str) -> bool:
-    """Write a text file atomically, unless the file contains the text already.
+    """Write a text file atomically, unless the file already contains the text, and return whether this succeeded.
 
-    An unchanged file keeps its time stamp, on which a compiler's cache may depend. The result is False if the file
-    cannot be written.
+    An unchanged file keeps its time stamp, on which a compiler's cache may depend.
     """
     with contextlib.suppress(OSError, UserError):
         if not path.is_file() or path.read_text(encoding="utf-8") != text:

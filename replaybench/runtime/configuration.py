@@ -49,7 +49,7 @@ class OneLine:
 Bound = Within | OneLine
 
 Name = Annotated[str, OneLine()]
-"""A name of a plant, learner or strategy, or of one of their signals."""
+"""A name of a plant, learner, strategy or signal."""
 
 Count = Annotated[int, Within(1)]
 """A count of 1 or more."""
@@ -85,7 +85,7 @@ def build(kind: type[T], table: Mapping[str, Any], where: str, *, others: bool =
         kind: Class of the result.
         table: Values by name of the field.
         where: Name of the table in error messages.
-        others: Whether to ignore unknown keys, also in nested tables, because a later version may have written them.
+        others: Whether to ignore unknown keys, also in nested tables. A later version may have written such keys.
 
     Raises:
         UserError: If a key is unknown or missing, or a value has the wrong type or is outside its bounds.
@@ -226,7 +226,7 @@ def _build_selected(kinds: list[type[Any]], table: Any, where: str, others: bool
     """Build the dataclass that a table selects among several dataclasses.
 
     The dataclasses have a common field with a different literal type in each, for example `form: Literal["process"]`.
-    The table's value of this field selects the dataclass. Without a value, the first dataclass is built.
+    The table's value of this field selects the dataclass. If the table has no such value, the first dataclass is built.
     """
     if not isinstance(table, Mapping):
         raise UserError(f"{where} must be a table, not {shown(table)}")

@@ -115,10 +115,9 @@ def _power(x: NDArray[np.float64], exponent: float, out: NDArray[np.float64]) ->
 
 @kernel
 def nearest_level(value: float, count: int) -> int:
-    """Return the index of the level nearest to `value` among equidistant levels from −1 to 1.
+    """Return the index of the level nearest to `value` among `count` equidistant levels from −1 to 1.
 
-    Of two equally near levels, the lower one is chosen. For NaN, the index is 0. `count` is the number of levels and
-    must be at least 2.
+    Of two equally near levels, the lower one is chosen. For NaN, the index is 0. `count` must be at least 2.
     """
     place = 0.5 * (value + 1.0) * (count - 1) - 0.5
     if not place > 0.0:

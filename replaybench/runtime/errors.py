@@ -32,11 +32,11 @@ class UserError(ValueError):
 
 
 class Problems(list[str]):
-    """A list of the faults of a file, one line each, that are reported together."""
+    """A list of error texts about one file, of one line each, that are reported together."""
 
     @contextlib.contextmanager
     def collected(self) -> Iterator[None]:
-        """Add the message of a `UserError` that is raised in the block to the list, and suppress the error."""
+        """Catch a `UserError` in the `with` block, and add the message of the error to the list."""
         try:
             yield
         except UserError as error:
@@ -58,7 +58,8 @@ def unknown(kind: str, name: str, valid: Iterable[str], forms: Iterable[str] = (
 
     Args:
         kind: What the name stands for, such as "learner".
-        forms: Further forms of valid names, such as `path/to/file.py:ClassName`, for that list only.
+        forms: Further forms of valid names, such as `path/to/file.py:ClassName`. These are shown only in a list of all
+            valid names.
     """
     names = sorted(valid)
     near = nearest(name, names)
@@ -69,7 +70,8 @@ def unknown(kind: str, name: str, valid: Iterable[str], forms: Iterable[str] = (
 def nearest(name: str, valid: Iterable[str]) -> list[str]:
     """Return up to three valid names that are similar to `name`, the most similar first.
 
-    Case, leading dashes and the order of letters are ignored. A part of at least four letters matches the whole name.
+    Case, leading dashes and the order of letters are ignored. A name of at least four letters is also similar to a name
+    of which it is a part.
     """
     wanted = name.casefold().lstrip("-")
     scores = {}
@@ -85,7 +87,7 @@ def nearest(name: str, valid: Iterable[str]) -> list[str]:
 
 
 def no_such_file(path: Path) -> UserError:
-    """Return the error for a missing file, which suggests similar names in the deepest existing folder of its path."""
+    """Return the error for a missing file, with similar names from the deepest existing folder of the path."""
     if path.is_dir():
         return UserError(f"{path} is a folder; name a file")
     folder = next(above for above in path.parents if above.is_dir())
@@ -102,7 +104,7 @@ _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother, _SHORT.maxlong = 3, 80, 80, 
 
 
 def shown(value: Any) -> str:
-    """Return any value as one line of text, in which long and deeply nested values are abbreviated."""
+    """Return any value as one line of text, with long and deeply nested values abbreviated."""
     if isinstance(value, int) and abs(value) >= 10**30:
         return f"a number of about {round(value.bit_length() * 0.30103)} digits"
     try:

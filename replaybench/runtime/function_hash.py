@@ -32,7 +32,7 @@ def content_hash(functions: Iterable[Callable[..., Any]], *, exact: bool = False
 
     Args:
         functions: Python functions or Numba dispatchers.
-        exact: Whether to hash bytecode, module names and compiler options. This suits machine code of one Python
+        exact: Whether to hash bytecode, module names and compiler options, as needed for machine code of one Python
             version. By default, the source without comments and layout is hashed.
 
     Raises:
@@ -42,7 +42,7 @@ def content_hash(functions: Iterable[Callable[..., Any]], *, exact: bool = False
 
 
 def importable(functions: Iterable[Callable[..., Any]]) -> bool:
-    """Return whether the modules that define functions and their helpers are in `sys.modules`.
+    """Return whether `sys.modules` contains the modules that define some functions and their helpers.
 
     Cached machine code needs the modules from which it was compiled.
     """

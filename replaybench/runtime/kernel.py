@@ -65,7 +65,7 @@ _SETTINGS: Final = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "EN
 
 
 def compiler() -> str:
-    """Return the versions of the compiler, and the settings that are missing in Numba's cache keys, as text."""
+    """Return the versions of the compiler, and those of its settings that are not in Numba's cache keys, as text."""
     return repr([numba.__version__, llvmlite.__version__, np.__version__, *(getattr(config, s) for s in _SETTINGS)])
 
 
@@ -159,8 +159,8 @@ class _Compiler(_FunctionCompiler):  # type: ignore[misc]
 class LinkedDispatcher(CPUDispatcher):
     """A Numba dispatcher that generates machine code for a function only when Python calls the function.
 
-    For calls from other kernels, LLVM bitcode is linked. The function is compiled in nopython mode. Numba calls the
-    constructor with the same arguments when it unpickles a function.
+    If another compiled function calls the function, LLVM bitcode is linked instead. The function is compiled in
+    nopython mode. Numba calls the constructor with the same arguments when it unpickles a function.
     """
 
     _cache: Any
@@ -172,11 +172,11 @@ class LinkedDispatcher(CPUDispatcher):
         self._superseded: list[Any] = []
 
     def store(self, locator: type[caching._CacheLocator]) -> None:
-        """Cache compiled results in the folder that a locator chooses, or raise `RuntimeError` if there is none."""
+        """Cache compiled results in the folder that a Numba locator chooses, and raise `RuntimeError` without one."""
         self._cache = Stored(self.py_func, locator, self._compiler)
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
-        """Compile the function for a kernel that calls it, without generating machine code."""
+        """Compile the function for another compiled function that calls it, without generating machine code."""
         before, self._compiler.linking = self._compiler.linking, True
         try:
             return super().get_call_template(args, kws)
@@ -184,7 +184,7 @@ class LinkedDispatcher(CPUDispatcher):
             self._compiler.linking = before
 
     def compile(self, sig: Any) -> Any:
-        """Compile the function for a signature and return the result, without machine code if a kernel calls it."""
+        """Compile the function for a signature, to LLVM bitcode for compiled callers or to machine code for Python."""
         with global_compiler_lock:
             arguments = tuple(sigutils.normalize_signature(sig)[0])
             existing: Any = self.overloads.get(arguments)
@@ -194,7 +194,7 @@ class LinkedDispatcher(CPUDispatcher):
                 return super().compile(sig)
 
     def add_overload(self, cres: Any) -> None:
-        """Register a compiled result for calls from kernels and, if the result has machine code, from Python."""
+        """Register a compiled result for calls from compiled functions and, if it has machine code, from Python."""
         if isinstance(cres.library, _Bitcode):
             self.overloads[tuple(cres.signature.args)] = cres
             return
@@ -209,7 +209,7 @@ _TICK: Final = 0.02
 
 
 class NotCompiledError(Exception):
-    """An error for a kernel that is not in the cache while compilation is disabled."""
+    """An error for a kernel (compiled function) that is not in the cache while compilation is disabled."""
 
 
 _may_compile = True
@@ -217,7 +217,7 @@ _may_compile = True
 
 @contextlib.contextmanager
 def stored_kernels_only() -> Iterator[None]:
-    """Disable compilation during the block, in which a kernel that is not in the cache raises `NotCompiledError`."""
+    """Disable compilation in the `with` block, so that a compiled function outside the cache raises an error."""
     global _may_compile
     before, _may_compile = _may_compile, False
     try:
@@ -227,7 +227,7 @@ def stored_kernels_only() -> Iterator[None]:
 
 
 class _Results(caching.CompileResultCacheImpl):
-    """Numba's cache entries, extended by the bitcode of functions that only kernels call."""
+    """Numba's cache entries, extended by LLVM bitcode of functions that only compiled functions call."""
 
     def rebuild(self, target_context: Any, payload: Any) -> Any:
         stored, fndesc, environment, signature, objectmode, lifted, annotation, reload, environments = payload
@@ -254,7 +254,7 @@ class _Results(caching.CompileResultCacheImpl):
 
 
 class _ByContent(caching.UserProvidedCacheLocator):
-    """A cache location that is equal for installed and checked-out copies of equal source files."""
+    """A cache location that is equal for equal source files, whether installed or checked out."""
 
     def __init__(self, function: Callable[..., Any], file: str) -> None:
         super().__init__(function, file)  # which chooses the cache folder for users' files, such as the examples
@@ -269,7 +269,7 @@ class _ByContent(caching.UserProvidedCacheLocator):
 
 
 class Stored(caching.FunctionCache):
-    """A cache of one function's compiled results, in a folder that the locator chooses.
+    """A cache of one function's compiled results, in a folder that a Numba cache locator chooses.
 
     Entries that cannot be used count as missing.
     """
@@ -286,7 +286,7 @@ class Stored(caching.FunctionCache):
 
     @contextlib.contextmanager
     def sole_compiler(self) -> Iterator[None]:
-        """Release the lock that `load_overload` acquires, at the end of the outermost of nested blocks."""
+        """Release the lock that `load_overload` acquires, when the outermost of nested `with` blocks ends."""
         self._depth += 1
         try:
             yield
@@ -319,7 +319,7 @@ class Stored(caching.FunctionCache):
 
 @contextlib.contextmanager
 def _locked(path: str) -> Iterator[None]:
-    """Lock a file during the block, or continue without the lock after a timeout."""
+    """Lock a file in the `with` block, or continue without the lock after a timeout."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # the folder cannot be written, or does not support locks
             os.makedirs(os.path.dirname(path), exist_ok=True)

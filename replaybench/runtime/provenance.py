@@ -1,7 +1,7 @@
-"""Provenance of a result: code version, libraries, processor, start, duration and peak memory.
+"""The provenance of a result, such as code version, libraries, processor, duration and peak memory.
 
-A cell may be computed in several sessions: by several processes, from several commits or on several machines. Each has
-its own record, which does not change after the session.
+A cell, that is one combination of settings, may be computed in several sessions by different processes, from different
+commits or on different machines. Each session has its own record, which does not change after the session.
 """
 
 import contextlib
@@ -117,7 +117,7 @@ class Stopwatch:
         _reset_peak_memory()
 
     def sessions(self) -> tuple[ComputeSession, ...]:
-        """Return the earlier sessions and the current session up to now."""
+        """Return the earlier sessions and the current session, which ends at the time of the call."""
         return (
             *self._earlier,
             ComputeSession(self._code, self._started, time.monotonic() - self._began, _peak_memory()),
@@ -162,7 +162,8 @@ def _processor() -> str:
 def _git_state() -> tuple[str | None, bool | None]:
     """Return the commit of the package's files, and whether the files differ from the commit.
 
-    Both are None for a package outside git, and for a package that is only installed inside another repository.
+    The commit and the flag are None for a package outside git, and for a package that is only installed inside another
+    repository.
     """
     if _git("ls-files", "--error-unmatch", "provenance.py") is None:
         return None, None

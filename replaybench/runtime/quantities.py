@@ -55,7 +55,7 @@ def duration(seconds: float) -> str:
 
 
 def _two(count: int, ratio: int, small: str, large: str) -> str:
-    """Format a number of small units as a number of large units and a rest of small units."""
+    """Format a number of small units as a number of large units and a remainder of small units."""
     wholes, rest = divmod(count, ratio)
     parts = [f"{number} {unit}" for number, unit in ((wholes, large), (rest, small)) if number]
     return " ".join(parts)

@@ -59,7 +59,7 @@ def refuse_other_modules(path: Path) -> None:
 
 
 def _names(path: Path, package: str) -> Iterator[str]:
-    """Yield the absolute names of the modules that a file may import, each after its packages."""
+    """Yield the absolute names of the modules that a file may import, each after the packages that contain it."""
     try:
         waiting: list[ast.AST] = [ast.parse(path.read_bytes())]
     except (OSError, SyntaxError, ValueError):  # reported when the file is imported
@@ -109,7 +109,7 @@ def made_of(*origins: Callable[..., Any]) -> str:
 
     An installed package is identified by its version. A file outside packages is identified by a hash of its content
     and of the content of the files that it imports directly or indirectly. Imports are found by the modules that define
-    the objects in a module, and by import statements, because an imported number does not record its module.
+    the objects in a module. Import statements are read as well, because an imported number does not record its module.
     """
     parts: set[str] = set()
     waiting = [sys.modules[each.__module__] for origin in origins for each in _bases(origin)]
@@ -135,9 +135,9 @@ def of_a_package(name: str) -> bool:
 
 
 def in_no_file(origin: Callable[..., Any]) -> list[Any]:
-    """Return the parts of a function or class that no file defines, as in a notebook.
+    """Return the function, or the class and base classes, that no file defines, as in a notebook.
 
-    The parts are the function, or the class and its base classes. `made_of` cannot identify code without a file.
+    Objects in a file are left out. `made_of` cannot identify code without a file.
     """
     modules = [(each, sys.modules[each.__module__]) for each in _bases(origin)]
     named = [(each, module) for each, module in modules if _top(module) not in _NOT_HASHED]

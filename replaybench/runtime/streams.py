@@ -102,15 +102,16 @@ class Stream:
         self.renew(root)
 
     def renew(self, root: int, chosen: NDArray[np.bool_] | None = None) -> None:
-        """Restart the streams from a root seed, either of all members or of those where `chosen` `[M]` is True."""
+        """Restart the random streams of all members (independent runs), or of those where `chosen` `[M]` is True."""
         for row in self._rows(chosen).tolist():
             seed = np.random.SeedSequence(root, spawn_key=(self._members[row], self._number))
             self.state[row] = np.random.SFC64(seed).state["state"]["state"]
 
     def uniform(self, count: int, chosen: NDArray[np.bool_] | None = None) -> NDArray[np.float64]:
-        """Draw `count` numbers, uniform in [0, 1), for each member.
+        """Draw `count` random numbers, uniform in [0, 1), for each member (independent run).
 
-        The result is float64 of shape `[M, count]`. With `chosen`, bool of shape `[M]`, only chosen members have a row.
+        The result is float64 of shape `[M, count]`. If `chosen`, bool of shape `[M]`, is given, random numbers are
+        drawn only for the chosen members, and the result has a row for each of these.
         """
         rows = self._rows(chosen)
         out = np.empty((len(rows), count))
@@ -118,9 +119,10 @@ class Stream:
         return out
 
     def normal(self, count: int, chosen: NDArray[np.bool_] | None = None) -> NDArray[np.float64]:
-        """Draw `count` standard normal numbers for each member.
+        """Draw `count` random standard normal numbers for each member (independent run).
 
-        The result is float64 of shape `[M, count]`. With `chosen`, bool of shape `[M]`, only chosen members have a row.
+        The result is float64 of shape `[M, count]`. If `chosen`, bool of shape `[M]`, is given, random numbers are
+        drawn only for the chosen members, and the result has a row for each of these.
         """
         rows = self._rows(chosen)
         out = np.empty((len(rows), count))

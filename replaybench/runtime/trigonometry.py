@@ -21,7 +21,7 @@ from numba.extending import intrinsic
 from replaybench.runtime.kernel import kernel
 
 LARGEST: Final = 2.0**30
-"""Largest |x| in radians for which `sin` and `cos` are accurate to 2 units in the last place. Beyond it they are NaN.
+"""Largest |x| in radians for which `sin` and `cos` are accurate to 2 ulp. For larger |x|, both functions return NaN.
 
 Adjacent numbers are 2·10⁻⁷ rad apart there. A plant with such an angle has diverged, and NaN makes its member fail."""
 

@@ -53,14 +53,15 @@ class InFile(NamedTuple):
 
 
 class ImportRefusedError(UserError):
-    """An error for an import that is refused, because only an opened file names the code, not the user."""
+    """An error for an import that is refused, because an opened file, and not the user, names the code."""
 
 
 @contextmanager
 def imports_only(*texts: str | None) -> Iterator[None]:
-    """Restrict imports of users' code during the block to the plants, learners and strategies in the given texts.
+    """Allow imports of users' code in the `with` block only for the names in some texts.
 
-    A text that is None is ignored. A nested block never allows more than the outer block.
+    A text is the name of a plant or learner, or the text of a strategy. A text that is None is ignored. A nested block
+    never allows more than the outer block.
     """
     given = [text for text in texts if text is not None]
     named = frozenset(_key(name) for text in given for name in (text, *(m[0].strip() for m in _IN_TEXT.finditer(text))))
@@ -91,9 +92,9 @@ def _key(name: str) -> str:
 
 @contextmanager
 def names_from(folder: str) -> Iterator[None]:
-    """Look up relative paths of users' files in `folder` before the working directory, during the block.
+    """In the `with` block, look up relative paths of users' files in `folder` before the working directory.
 
-    An empty `folder` changes nothing.
+    If `folder` is empty, nothing changes.
     """
     token = _FOLDER.set(folder or _FOLDER.get())
     try:
@@ -155,7 +156,7 @@ def _class_in_working_directory(name: str) -> str | None:
 
 
 def without_class(name: str, kind: str) -> UserError:
-    """Return the error for `path/to/file.py` without a class, which lists the file's classes without running it."""
+    """Return the error for `path/to/file.py` without a class, with a list of classes in this file, which is not run."""
     try:
         text = Path(name).read_text(encoding="utf-8", errors="replace")
     except (OSError, ValueError):  # `ValueError`: a NUL in the path
@@ -279,9 +280,9 @@ def name_in_file(found: type) -> str:
 
 
 def shortened(names: Iterable[str]) -> dict[str, str]:
-    """Return each name of a strategy or learner without paths of users' files, for legends and tables.
+    """Return a short form of each name of a strategy or learner, without paths of users' files, for tables.
 
-    All names keep their paths if two of the short names would be equal.
+    All names keep their paths if two of the short forms would be equal.
     """
     whole = list(names)
     short = {name: _IN_TEXT.sub(r"\1", name) for name in whole}
@@ -305,9 +306,10 @@ def error_text(error: BaseException) -> str:
 
 @contextmanager
 def one_line_errors(where: str) -> Iterator[None]:
-    """Convert errors in users' files during the block to a `UserError` of one line with the file and line number.
+    """Convert an error in a user's Python file to a `UserError` of one line, inside the `with` block.
 
-    Other errors get a note. `where` describes the block in both messages.
+    The line states the file and the line number. An error elsewhere is raised again with a note. `where` describes the
+    `with` block in the line and in the note.
     """
     try:
         yield
@@ -341,7 +343,7 @@ class Registry(Mapping[str, type[Any]]):
         base: Location `module:Class` of the base class.
         group: Group of entry points by which installed packages add classes. The package's own names take precedence.
         derive_from: Name of the base class in error messages. If empty, it is the name of the class at `base`.
-        also_named: Further valid forms of names, for the error about an unknown name.
+        also_named: Further valid forms of names, which the error about an unknown name lists.
     """
 
     kind: str
@@ -371,7 +373,7 @@ class Registry(Mapping[str, type[Any]]):
         return self.load(name)
 
     def spelled(self, name: str) -> str:
-        """Return a name in the case in which it is registered, or an unknown name unchanged."""
+        """Return a name with the upper and lower case of its registration, or an unknown name unchanged."""
         return name if name in self.own else {known.casefold(): known for known in self}.get(name.casefold(), name)
 
     def load(self, name: str) -> type[Any]:

@@ -1,4 +1,4 @@
-"""Logs, which are recorded trajectories in text, NPZ, MATLAB or Parquet files.
+"""Reading of logs, which are recorded trajectories in text, NPZ, MATLAB or Parquet files.
 
 Nothing in a log is executed or unpickled, and declared sizes are checked before memory is reserved. This module handles
 columns, sample times and gaps. Each file format has its own reader.
@@ -56,7 +56,7 @@ class Log:
         columns: Numeric columns by name; float64, shape `[T]`. An empty cell is NaN.
         unusable: Reason why a further column of the file cannot be used, by name of the column.
         time: Sample times in seconds; float64, shape `[T]`, finite. An episode begins where the time decreases. None if
-            the file has no usable times.
+            the file has no usable sample times.
         lines: Line number of each row in a text file; int64, shape `[T]`. None for other files.
         kept: Which rows of the file the log contains; bool, one per row of the file. None if it contains all rows.
         units: Units that the file states in addition to the titles of columns, by name of the column.
@@ -88,7 +88,7 @@ class Log:
         return f"index {row if self.kept is None else np.flatnonzero(self.kept)[row]}"
 
     def only(self, rows: Bools, why: str) -> Log:
-        """Return a log with only the marked rows, and with a note that gives the reason `why` others are left out."""
+        """Return a log with only the marked rows, and with a note that states why other rows are left out."""
         if rows.all():
             return self
         columns = {name: column[rows] for name, column in self.columns.items()}
@@ -108,7 +108,7 @@ class Log:
         return self.units.get(name, split_title(name)[1])
 
     def column(self, name: str, used: Bools | None = None) -> Floats:
-        """Return a column after a check for missing numbers in the rows marked by `used`, or in all rows.
+        """Return a column after a check for missing numbers in the rows that `used` marks, or in all rows if None.
 
         Raises:
             UserError: If the column does not exist, is not numeric, or has a value that is not finite.
@@ -146,8 +146,8 @@ def read_log(
     A text file has a header row with the names of the columns. Its cells are separated by `,`, `;` or tab.
 
     Args:
-        path: Path with the suffix `.npz`, `.mat` (version 5 or later), `.parquet`, or that of a text file. Those are
-            `.csv`, `.tsv`, `.txt` and `.lvm`, which `.gz` may follow.
+        path: Path with the suffix `.npz`, `.mat` (version 5 or later), `.parquet`, or that of a text file. Suffixes of
+            text files are `.csv`, `.tsv`, `.txt` and `.lvm`, which `.gz` may follow.
         time: Name of the column of sample times in seconds. By default, `time_column` finds this column.
         timed_only: Whether to leave out rows without a time. By default such rows are among the log's `problems`.
         reserved: Names of columns that do not contain times; see `time_column`.
@@ -228,9 +228,9 @@ def time_column(
 ) -> str | None:
     """Return the name of the column of sample times, or None if no column is recognised.
 
-    A column is recognised by the name `time`, `t` or LabVIEW's `X_Value`, in any case. A unit of time may follow the
-    name. If there is no such column, the result is the only field of a struct with such a name. If there is no such
-    field, the result is the only column of dates.
+    A column is recognised by the name `time`, `t` or LabVIEW's `X_Value`, in upper or lower case, also with a unit of
+    time after the name. If there is no such column, the result is the only field of a struct with such a name. If there
+    is no such field, the result is the only column of dates.
 
     Args:
         reserved: Names with another meaning, such as a signal `T`, with or without a unit after the name.
@@ -252,10 +252,11 @@ def time_column(
 
 
 def sampling_rate(time: Floats) -> float:
-    """Return the sampling rate in Hz of increasing sample times in seconds, or raise `UserError` if there is none.
+    """Return the sampling rate in Hz of increasing sample times in seconds.
 
     The rate is the inverse of the mean step, not of the median. A clock that counts milliseconds records 60 Hz as steps
-    of 16 and 17 ms, and neither is the period. Steps of at least 1.75 times the median are gaps and do not count.
+    of 16 and 17 ms, and neither of these is the period. Steps of at least 1.75 times the median are gaps and do not
+    count. `UserError` is raised if there is no rate.
     """
     with np.errstate(over="ignore"):
         steps = np.diff(time)

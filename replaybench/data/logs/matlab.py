@@ -1,9 +1,10 @@
 """Reader of logs in MATLAB files of version 5 to 7.3.
 
-A vector (1×T or T×1) is a column of the log. A matrix with T rows gives one column of the log for each of its columns.
-A matrix with T columns gives one for each of its rows. Their names are as in MATLAB: `x(:,2)` or `x(2,:)`. Fields of a
-struct are named `name.field`, or only `field` if the file has no other struct and no variable of that name. T is the
-length whose vectors hold the most numbers in total. Variables of other lengths are listed as unusable.
+A log has T rows. A vector (1×T or T×1) is a column of the log. A matrix with T rows gives one column of the log for
+each of its columns, named as in MATLAB, for example `x(:,2)`. A matrix with T columns gives one column of the log for
+each of its rows, for example `x(2,:)`. Fields of a struct are named `name.field`, or only `field` if the file has no
+other struct and no variable of that name. T is the length whose vectors hold the most numbers in total. Variables of
+other lengths are listed as unusable.
 """
 
 import math
@@ -185,7 +186,7 @@ _ELSEWHERE: Final = "its numbers are not in this file; save it again, into one f
 
 
 def _members(group: Any, budget: Budget, depth: int) -> Variables:
-    """Read the variables of a file of version 7.3, or the fields of a struct in such a file."""
+    """Read the variables of a MATLAB file of version 7.3, or the fields of a struct in such a file."""
     variables: Variables = {}
     for name in group:
         if name.startswith("#"):  # data of cells and objects
@@ -258,7 +259,7 @@ def read_mat(path: Path) -> Table:
 
 
 def _flat(name: str, value: Value, bare: bool = False) -> Iterator[tuple[str, Floats | str]]:
-    """Yield the name and the value of each array in a variable. If `bare`, field names stand alone."""
+    """Yield name and value of each array in a variable, where fields are named `name.field`, or `field` if `bare`."""
     if not isinstance(value, dict):
         yield name, value
         return
@@ -277,7 +278,10 @@ def _table(path: Path, values: list[tuple[str, Floats | str]]) -> Table:
 
 
 def _rows(values: list[Floats]) -> int:
-    """Return the number of rows of the log, and ignore matrices if there are vectors."""
+    """Return the number of rows of the log, which is the length whose vectors hold the most numbers in total.
+
+    If there are no vectors, matrices count.
+    """
     vectors, matrices = Counter[int](), Counter[int]()
     for value in values:
         (vectors if 1 in value.shape else matrices)[max(value.shape)] += value.size

@@ -1,7 +1,7 @@
-"""Minari datasets, which are folders of whole episodes that other libraries for offline learning read.
+"""Writing and reading of Minari datasets, which are folders of whole episodes for offline learning.
 
 Minari's own storage class writes datasets. This module reads datasets as plain HDF5, in the layout of Minari 0.4 and
-0.5. Minari itself would run an environment that a dataset names, and would follow links to other files.
+0.5. Minari itself would run the environment that a dataset names, and would follow links to other files.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Episode:
 
 
 def dataset_folder(dataset_id: str, root: Path | None = None) -> Path:
-    """Return the folder of a Minari dataset, which need not exist.
+    """Return the path of the folder of a Minari dataset, whether or not the folder exists.
 
     Args:
         dataset_id: Id of the dataset, such as `replaybench/pendulum/full-v0`.
@@ -94,10 +94,11 @@ def write_dataset(
 
     Args:
         folder: Folder of the dataset, as `dataset_folder` returns it. It must not exist.
-        episodes: Episodes, requested one at a time. The file is assembled in memory.
+        episodes: Episodes, which are requested one at a time. The file is assembled in memory.
         observation_space: Observation space of a single environment.
         action_space: Action space of a single environment.
-        env_spec: Specification with which Gymnasium makes the environment. None if there is none.
+        env_spec: Specification with which Gymnasium makes the environment. None if the environment has no
+            specification.
         metadata: Further metadata of JSON types.
     """
     import minari
@@ -161,7 +162,7 @@ def read_dataset(folder: Path) -> tuple[dict[str, Any], list[Episode]]:
 
 
 def _plain_file(path: Path) -> Path:
-    """Return `path` if it is a regular file, because opening a pipe could block forever."""
+    """Return `path` if it is a regular file, and raise `ValueError` otherwise, as a pipe could block forever."""
     if not path.is_file():
         raise ValueError(f"{path.name} is missing")
     return path

@@ -64,15 +64,16 @@ class Budget:
         self._variables = MAX_VARIABLES
 
     def take(self, size: int) -> None:
-        """Subtract `size` bytes from the remaining memory, or raise `UserError` if too few bytes remain."""
+        """Subtract `size` bytes from the remaining budget of a file, or raise `UserError` if too few bytes remain."""
         self.left -= size
         if self.left < 0:
             raise UserError(f"{self.path} holds more than {self._most / 2**30:.3g} GiB of numbers; split it into logs")
 
     def take_dataset(self, dataset: Any) -> None:
-        """Subtract the size of an HDF5 dataset from the remaining memory, or raise `UserError` if too little remains.
+        """Subtract the size of an HDF5 dataset from the remaining budget of its file.
 
-        HDF5 decompresses whole chunks, and a chunk in a malicious file may be far larger than the dataset.
+        `UserError` is raised if too few bytes remain. HDF5 decompresses whole chunks, and a chunk in a malicious file
+        may be far larger than the dataset.
         """
         chunk = math.prod(dataset.chunks or (0,)) * dataset.dtype.itemsize
         self.take(chunk)
@@ -87,7 +88,7 @@ class Budget:
 
 
 def refuse_doubles(path: Path, names: Iterable[str]) -> None:
-    """Raise `UserError` if two columns have the same name, unless this name is empty."""
+    """Raise `UserError` if two columns have the same name. Empty names may occur repeatedly."""
     seen = set[str]()
     for name in names:
         if name and name in seen:

@@ -1,7 +1,7 @@
 """Reader of text logs, which have a header row of names above rows of numbers or dates.
 
-Cells are separated by `,`, `;` or tab. The reader detects the encoding, separator, decimal mark and header. It notes or
-refuses ambiguous content.
+Cells are separated by `,`, `;` or tab. The reader detects the encoding, separator, decimal mark and header. Ambiguous
+content is noted or refused.
 """
 
 import codecs
@@ -127,7 +127,7 @@ class Cells:
         return folded in self._empty or bool(_NO_NUMBER.fullmatch(folded))
 
     def _number(self, word: str, line: int | None = None) -> float | None:
-        """Return the number in a word, or None, and record the decimal mark if a line number is given."""
+        """Return the number in a word, or None, and record its decimal mark if the number of a line is given."""
         plain = word
         if self.thousands and self._grouped.fullmatch(word):
             plain = word.replace(self.thousands, "")
@@ -176,8 +176,8 @@ class TextOptions:
     """Options for reading a text log.
 
     Attributes:
-        encoding: Python's name of the encoding. None detects the encoding.
-        date_format: Format of dates as in `datetime.strptime`. None reads dates as in ISO 8601 or as 31.12.2024.
+        encoding: Python's name of the encoding. If None, the encoding is detected.
+        date_format: Format of dates as in `datetime.strptime`. If None, dates are read as in ISO 8601 or as 31.12.2024.
         empty: Further texts that mean an empty cell.
     """
 
@@ -264,7 +264,7 @@ def _text(path: Path, encoding: str | None) -> tuple[str, tuple[str, ...]]:
 
 
 def _rows(lines: Sequence[str]) -> tuple[str, dict[int, list[str]]]:
-    """Return the delimiter, and the cells of each line by line index, without blank lines and LabVIEW's header."""
+    """Return the separator, and the cells of each line by line index, without blank lines and LabVIEW's header."""
     if lines and (stated := re.fullmatch(r'"?sep=(.)"?', lines[0].rstrip("\r\n"))):
         return stated[1], {i: _split(line, stated[1]) for i, line in enumerate(lines) if i and line.strip()}
     start = 0
@@ -280,10 +280,10 @@ def _rows(lines: Sequence[str]) -> tuple[str, dict[int, list[str]]]:
 def _head(
     path: Path, lines: Sequence[str], delimiter: str, rows: Mapping[int, list[str]], cells: Cells
 ) -> tuple[Sequence[str], Sequence[str], int, int]:
-    """Return the names and units of columns, the line index of the names, and the line index of the first data.
+    """Return the names and units of columns, and the indices of the line of names and of the first line of data.
 
-    The names are in the first line with the usual number of cells that is not a comment, or in a comment directly above
-    numbers.
+    The names are in the first line with the usual number of cells that is not a comment. If a comment stands directly
+    above numbers, the names may be in the comment.
     """
     width = _usual_width(rows.values())[0]
     labels = {row[0].strip().casefold(): i for i, row in rows.items() if len(row) == width}
@@ -320,7 +320,7 @@ def _head(
 
 
 def _is_comment(line: str, row: Sequence[str], width: int) -> bool:
-    """Return whether a line above the header is a comment, which has a comment mark or is one quoted text."""
+    """Return whether a line above the header is a comment, as shown by a comment mark or a single quoted text."""
     text = line.lstrip()
     return text.startswith(("#", "%", "//")) or (
         len(row) != width and (text[0] == ";" or (text[0] == '"' and len(row) == 1))

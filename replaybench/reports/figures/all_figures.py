@@ -76,10 +76,10 @@ def draw_figures(
     Args:
         cells: Combinations of plant, learner, strategy, noise and rate of the study. Their policies are drawn. If
             empty, no policies are drawn.
-        output: Folder to write into; the folder `figures` of the run folder if None.
+        output: Folder to write into. If None, it is the folder `figures` of the run folder.
         in_steps: Whether learning curves are drawn over environment steps instead of episodes.
         others: Learning curves of other programs to draw next to those of the sweep.
-        only: File names, without suffix, of the figures to draw; all figures if empty.
+        only: File names, without suffix, of the figures to draw. If empty, all figures are drawn.
     """
     drawn, captions = [], []
     plants, output = [str(plant) for plant in data["plant"].values], output or folder.figures
@@ -103,7 +103,7 @@ def draw_figures(
 
 
 def of_plant(data: xr.Dataset, plant: str) -> xr.Dataset:
-    """Return the results of one plant, limited to the strategies, learners, noise levels and rates of its runs."""
+    """Return the results of one plant, without strategies, learners, noise levels and rates that it has no runs of."""
     part = data.sel(plant=plant)
     for axis in ("learner", "strategy", "noise", "frequency"):
         present = runs_there(part)
@@ -128,7 +128,7 @@ _DRAWN: Final[dict[str, Callable[[xr.Dataset, RunFolder, Sequence[Cell]], Figure
 
 
 def remove_figures(folder: RunFolder) -> None:
-    """Remove the figures that were drawn from the results in a run folder, and no other file.
+    """Remove the figures that were drawn from the results in a run folder, and keep all other files.
 
     Raises:
         UserError: The results are damaged, so the names of the figures are unknown.
@@ -143,14 +143,15 @@ def remove_figures(folder: RunFolder) -> None:
 
 
 class OfflineSeries(NamedTuple):
-    """The results of training offline from a stored buffer, as they are drawn.
+    """The results of offline training from a stored buffer, prepared for a figure.
 
     Rewards are normalised to μ_r (0: random control, 1: dynamic programming) if μ_r is defined.
 
     Attributes:
         runs: Rewards of the learners that did not fail; float64, shape `[N, K]` for N learners and K evaluations.
-        curve: Mean over these learners with its 95 % band; None if all learners failed.
-        levels: Rewards to compare with, for example of the recording, as means with 95 % intervals, by label.
+        curve: Mean reward over the learners in `runs` with its 95 % band; None if all learners failed.
+        levels: Mean rewards with 95 % intervals, by label, such as that of the stored data. The learners are compared
+            with these rewards.
         references: Rewards of reference controllers such as random control, by name.
     """
 
@@ -162,7 +163,7 @@ class OfflineSeries(NamedTuple):
 
 
 def offline_series(scores: OfflineScores) -> OfflineSeries:
-    """Return the results of training offline from a stored buffer, as the figure and the report show them."""
+    """Return the results of offline training from a stored buffer, in the form that the figure and the report draw."""
     reference = scores.reference
 
     def scale(reward: Any) -> Floats:
@@ -181,12 +182,12 @@ def offline_series(scores: OfflineScores) -> OfflineSeries:
 
 @style()
 def draw_offline(scores: OfflineScores, folder: Path) -> list[Path]:
-    """Draw the figure of training offline from a stored buffer, and return the path of its PNG file in a list."""
+    """Write the figure of offline training from a stored buffer, and return a list with the path of the PNG file."""
     return [save(offline_figure(scores), folder, "offline")]
 
 
 def offline_figure(scores: OfflineScores) -> Figure:
-    """Draw the rewards of learners that were trained offline from a stored buffer, over the number of updates."""
+    """Plot the rewards of learners that were trained offline from a stored buffer against the number of updates."""
     reference, (series, runs, curve, levels, references) = scores.reference, offline_series(scores)
     label = f"offline: {series.label}"
     caption = f"Greedy episodes, {condition(reference.noise, reference.frequency)}.\n"
@@ -226,9 +227,9 @@ def show_figures(
 
     Args:
         style: "screen", or "paper" for the columns of a journal.
-        suffix: File format; the formats of the style if None.
-        output: Folder to write into; `figures` or `figures/paper` in the run folder if None.
-        overlay: Learning curves of other programs to add, each as LABEL=FILE.
+        suffix: File format. If None, each figure is written in all formats of the style.
+        output: Folder to write into. If None, it is `figures` or, for print, `figures/paper` in the run folder.
+        overlay: Learning curves of other programs to add. Each entry has the form `LABEL=FILE`.
 
     Raises:
         UserError: The run holds no results, or is damaged.
@@ -258,13 +259,16 @@ def show_figures(
 
 
 def _of_finished_cells(console: Console, folder: RunFolder, cells: Sequence[Cell]) -> xr.Dataset:
-    """Return the results of the finished cells of a killed sweep, after reading or computing its reference rewards."""
+    """Return the results of those cells (combinations of settings) that a killed sweep finished.
+
+    Stored rewards of reference controllers are read. Missing ones are computed.
+    """
     if not cells:
         raise UserError(f"{folder.path} holds no results.nc; run the sweep again to write it")
     console.print("no results.nc (the sweep was killed?): finished cells are drawn", highlight=False)
     rule = read_study(folder.study).reference
     done = [cell for cell in cells if (folder.cell(cell.id) / "scores.h5").is_file()]
-    finished = reference_cells(done)  # only its points are used: unfinished cells may decide a point's discount
+    finished = reference_cells(done)  # only its keys are used: unfinished cells may decide a discount
     known = {
         point: reference(cell.make_plant(), cell.frequency, cell.noise, rule)
         for point, cell in reference_cells(cells).items()
@@ -274,7 +278,7 @@ def _of_finished_cells(console: Console, folder: RunFolder, cells: Sequence[Cell
 
 
 def _cells(console: Console, folder: RunFolder) -> Sequence[Cell]:
-    """Return the cells of a study whose policies are drawn, and print the reason if there are none."""
+    """Return the cells (combinations of settings) of a study, or print why their policies cannot be drawn."""
     if not folder.study.is_file():
         console.print("the run folder has no study.toml: policies are not drawn", highlight=False)
         return ()

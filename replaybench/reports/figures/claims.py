@@ -44,7 +44,7 @@ _LETTERS: Final = 72
 
 
 def claims_figure(families: Sequence[tuple[Claims, Sequence[Verdict]]]) -> Figure:
-    """Draw the measured effects of published claims with their verdicts, in a panel for each paper."""
+    """Draw the measured effects of published claims with their verdicts, with one panel per paper."""
     run = [(family.paper, [verdict for verdict in verdicts if verdict.effect.n]) for family, verdicts in families]
     papers = [(paper, verdicts) for paper, verdicts in run if verdicts]
     if not papers:
@@ -116,7 +116,8 @@ def show_claims(
         papers: Names of the papers, for example "debruin2018"; all papers if empty.
         output: JSON file to which the verdicts are also written.
         figure: Figure file to draw effects and verdicts into.
-        claim: Name of the only claim to show. Its p values are corrected for all claims of its paper.
+        claim: Name of the only claim to show. Its p values are corrected for multiple testing over all claims of its
+            paper.
     """
     if output is not None:
         refuse_existing(output)
@@ -167,7 +168,7 @@ def judged(family: Claims, runs: Sequence[Evidence]) -> tuple[list[Verdict], lis
 
 
 def _table(family: Claims, pairs: Sequence[tuple[Verdict, Finding | None]], everything: bool) -> Table:
-    """Return a table of one paper's claims, either of those that were run or, if `everything`, of all."""
+    """Return a table of one paper's claims, without claims that the runs cannot test unless `everything` is True."""
     shown = [pair for pair in pairs if everything or pair[1] is not None]
     caption = (
         "effects: interquartile means of the differences of paired seeds with 95 % BCa intervals; p if the claim were "

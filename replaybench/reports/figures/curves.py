@@ -27,7 +27,7 @@ CROWDED: Final = 6
 """Largest number of learning curves in a figure that are all coloured and have bands."""
 EPISODE_LABELS: Final = ("training episode", "training iteration")
 FLOOR: Final = -0.5
-"""Lower limit of μ_r in a view of curves, unless a curve ends lower. Early episodes may lie far below the view."""
+"""Lower limit of normalised scores in a figure, unless a curve ends lower. Early episodes may lie far below it."""
 _RESAMPLES: Final = 1000
 _MOST_POINTS: Final = 600
 _POINTS: Final = 200
@@ -50,14 +50,14 @@ class Curve(NamedTuple):
 
 
 def moving_mean(rewards: Floats, window: int) -> Floats:
-    """Return the moving average over whole windows along the last axis, `[..., E]` → `[..., E - window + 1]`."""
+    """Return the moving average along the last axis, whose length decreases from E to E − `window` + 1."""
     # A running sum would lose the digits of all rewards that follow a huge one.
     means: Floats = np.lib.stride_tricks.sliding_window_view(rewards, window, axis=-1).mean(axis=-1)
     return means
 
 
 def smoothing_window(episodes: int) -> int:
-    """Return the number of episodes to average over, which is odd, about a sixtieth of the run, and at most 25."""
+    """Return the window of a moving average in episodes, an odd number of about 1/60 of the run and at most 25."""
     return min(25, 1 + 2 * (episodes // 120))
 
 
@@ -86,11 +86,11 @@ def learning_curve(rewards: Floats, window: int, most: int | None = None) -> Cur
 def series_curves(
     runs: Iterable[tuple[Series, Floats]], window: int, most: int | None = None
 ) -> list[tuple[Series, Curve]]:
-    """Return the learning curve of each learner with a strategy, without failed runs.
+    """Return the learning curve of each pair of learner and strategy, computed without failed runs.
 
     Args:
-        runs: Learners and strategies with the rewards of their runs and episodes, of shape `[N, E]`. Those whose runs
-            all failed are left out.
+        runs: Pairs of learner and strategy, each with the rewards of N runs of E episodes, of shape `[N, E]`. A pair is
+            left out if all its runs failed.
         window: Number of episodes in the moving average.
         most: Largest number of points in a curve; no limit if None.
     """
@@ -99,7 +99,7 @@ def series_curves(
 
 
 def curve_range(means: Sequence[Floats]) -> tuple[float, float]:
-    """Return the range of the normalised score μ_r in a figure of learning curves.
+    """Return the range of the score μ_r (0: random control, 1: dynamic programming) in a figure of learning curves.
 
     The range contains all values of the curves, except values below −0.5 in early episodes.
     """
@@ -125,7 +125,8 @@ class OtherCurve:
         """Return the mean over runs with its band, smoothed like the curves of a sweep.
 
         Args:
-            data: Results of a sweep for one plant, noise level and control rate, which define the unit of rewards.
+            data: Results of a sweep for one plant, noise level and control rate. Rewards are converted to the unit of
+                these results.
             normalised: Whether to return μ_r (0: random control, 1: dynamic programming) instead of rewards.
 
         Raises:
@@ -208,23 +209,23 @@ REFERENCES: Final = {
     "reference_lqr": "LQR",
     "reference_zero": "doing nothing",
 }
-"""Labels of the lines of reference controllers. If lines nearly coincide, only the first is drawn."""
+"""Labels of the lines of reference controllers. If some lines nearly coincide, only the first one is drawn."""
 ALWAYS: Final = ("reference_random", "reference_dp")
 """Reference controllers whose lines are part of every view."""
 _REACH_UP, _REACH_DOWN = 0.5, 0.15
-"""Shares of its height by which a view grows at most, upwards and downwards, to contain other references."""
+"""Largest growth of the y range upwards and downwards, as shares of the range, to contain other references."""
 _MARGIN: Final = 0.04
 _TEXT: Final[dict[str, Any]] = {"size": 7, "color": GREY}
 REFERENCE_LINE: Final[dict[str, Any]] = {"color": "0.6", "linewidth": 0.9, "zorder": 1}
 
 
 def merge_levels(levels: Mapping[str, float], width: float, part: float = 0.02) -> dict[float, str]:
-    """Return the levels at which lines of reference controllers are drawn, with the label of each line.
+    """Return the levels of lines for reference controllers, such as random control, with the label of each line.
 
     Args:
         levels: Reward or normalised score of each reference controller, by name.
         width: Length of the axis, in the unit of the levels.
-        part: Share of the axis within which levels coincide. Such levels share one line, whose label names all of them.
+        part: Share of the axis. Levels that differ by less share one line, whose label names all of them.
     """
     merged: dict[float, list[str]] = {}
     for name in (name for name in REFERENCES if name in levels):
@@ -237,7 +238,7 @@ def draw_references(panels: Sequence[tuple[Axes, Mapping[str, float]]], bare: Co
     """Draw the rewards of reference controllers as labelled lines into panels that share a range of rewards.
 
     The range grows to contain random control and dynamic programming, and other references if they are near. If a
-    reference is drawn in one panel and lies outside the range in another, the other panel states its level at the edge.
+    reference is drawn in some panels but lies outside the range in another panel, a label at the edge states its level.
 
     Args:
         panels: Axes with curves, and the levels of their reference controllers by name.

@@ -35,7 +35,7 @@ _PLURALS: Final = {"strategy": "strategies", "learner": "learners", "noise": "no
 
 
 def headline(rows: Sequence[Comparison], baseline: str, axis: Axis = "strategy") -> str:
-    """Return a title that names the strategies which end significantly higher or lower than the baseline.
+    """Return a title that names the strategies whose final scores differ significantly from those of the baseline.
 
     Args:
         rows: Paired comparisons with the baseline.
@@ -65,10 +65,10 @@ def headline(rows: Sequence[Comparison], baseline: str, axis: Axis = "strategy")
 
 
 def paired_differences(data: xr.Dataset) -> Figure | None:
-    """Draw the paired differences of each strategy of one plant from the study's first strategy.
+    """Plot the final scores of one plant's strategies minus those of the study's first strategy, seed by seed.
 
-    If the strategy does not vary, learners, noise levels or control rates are compared. The result is None if no cells
-    can be compared.
+    If the strategy does not vary, learners, noise levels or control rates are compared. The result is None if no pair
+    of them has at least two seeds in common.
     """
     rows, baseline, axis = first_comparison(data) or ([], "", "strategy")
     rows = [row for row in rows if row.effect is not None and row.effect.n > 1]
@@ -115,7 +115,7 @@ def paired_differences(data: xr.Dataset) -> Figure | None:
 
 _LEVELS: Final = 300
 _BANDS: Final = 4
-"""Largest number of series with bands. With more series, bands would hide each other."""
+"""Largest number of curves with bands. With more curves, bands would hide each other."""
 
 
 def draw_conditions(
@@ -130,12 +130,12 @@ def draw_conditions(
     of: str = "",
     labels: Sequence[str] = (),
 ) -> tuple[Figure, Any]:
-    """Draw scores in one panel for each condition, which is a noise level and a control rate.
+    """Draw one panel of scores for each pair of noise level and control rate.
 
     Args:
         places: Noise level and control rate of each panel.
-        draw: Function that draws a panel, given its axes, noise level and control rate. It returns the numbers of runs,
-            which the title of the panel states.
+        draw: Function that draws a panel, given the panel's axes, noise level and control rate. The function returns
+            the numbers of runs, which are written into the title of the panel.
         height: Height of a panel [inch].
         extra: Width of the figure in addition to the panels [inch].
         of: First words of the labels of the x axes.
@@ -164,10 +164,10 @@ def draw_conditions(
 
 
 def performance_profiles(data: xr.Dataset) -> Figure | None:
-    """Draw the performance profiles of one plant, in a panel for each noise level and control rate.
+    """Draw the performance profiles of one plant, with one panel for each pair of noise level and control rate.
 
     A profile is the share of runs whose final score lies above a level, as a function of the level (Agarwal et al.,
-    2021). The result is None if every cell has a single run.
+    2021). The result is None unless a learner with a strategy has several runs at a noise level and rate.
     """
     scores, series = final_scores(data), all_series(data)
     run = runs_there(data)

@@ -64,7 +64,7 @@ STEPS_LABEL: Final = "environment steps of a run"
 OTHERS: Final = ("#000000", "#7f7f7f", "#8c564b")
 """Colours of the curves of other programs."""
 _ACROSS: Final = 4
-"""Number of panels in a row if each panel shows one series."""
+"""Number of panels in a row if each panel shows one learner with a strategy."""
 _PALE: Final = "0.8"
 _GREEDY: Final[dict[str, Any]] = {"marker": "o", "markersize": 2.8, "markerfacecolor": "white", "markeredgewidth": 0.7}
 
@@ -72,12 +72,13 @@ _GREEDY: Final[dict[str, Any]] = {"marker": "o", "markersize": 2.8, "markerfacec
 def learning_curves(data: xr.Dataset, in_steps: bool = False, others: Sequence[OtherCurve] = ()) -> Figure:
     """Draw the mean reward of one plant over the training episodes.
 
-    Rows of panels are noise levels, columns are control rates. A series is a learner with a strategy. If there are more
-    than six series and one panel, each series gets a panel of its own. If there are several panels, two series are
-    coloured in each, the study's first and the one that ends highest. The others are grey.
+    Rows of panels are noise levels, and columns are control rates. A series is a learner with a strategy. If there are
+    more than six series, each panel shows two of them in colour, the study's first one and the one with the highest
+    final reward. The other series are grey. With a single noise level and rate, and without curves of other programs,
+    more than six series get one panel each, in which the other series are grey.
 
     Args:
-        in_steps: Whether the x axes count environment steps.
+        in_steps: Whether the x axes count environment steps instead of episodes.
         others: Curves of other programs to add. With them, the x axes count environment steps.
     """
     from matplotlib.lines import Line2D
@@ -149,7 +150,7 @@ def learning_curves(data: xr.Dataset, in_steps: bool = False, others: Sequence[O
 
 
 class _View(NamedTuple):
-    """A panel of learning curves at one noise level and control rate, with the series that it shows in colour."""
+    """A panel of learning curves at one noise level and rate, with the learners and strategies drawn in colour."""
 
     data: xr.Dataset
     series: list[Series]
@@ -160,13 +161,13 @@ class _View(NamedTuple):
         return values
 
     def levels(self) -> dict[str, float]:
-        """Return the rewards of the reference controllers by name, in the unit of the panel."""
+        """Return the rewards of reference controllers, such as random control, by name, in the unit of the panel."""
         levels = {name: float(self.scaled(self.data[name])) for name in REFERENCES if name in self.data}
         return {name: level for name, level in levels.items() if np.isfinite(level)}
 
 
 def _pair(data: xr.Dataset, series: Sequence[Series]) -> list[Series]:
-    """Return the first series of a condition, and the series with the highest mean final reward."""
+    """Return the first pair of learner and strategy in a panel, and the pair with the highest mean final reward."""
     final = final_rewards(data).mean("seed")
     ends = {one: float(final.sel(one.where)) for one in series if np.isfinite(final.sel(one.where))}
     return list(dict.fromkeys([next(iter(ends)), max(ends, key=ends.__getitem__)])) if ends else []
@@ -222,7 +223,7 @@ def _draw_panel(axes: Axes, view: _View, greys: Sequence[Series], window: int, i
 
 
 def draw_curve(axes: Axes, series: Series, curve: Curve, banded: bool = True) -> None:
-    """Draw the mean of a learning curve and, if `banded`, its band if the curve has one."""
+    """Draw the mean of a learning curve and, if `banded` is True and the curve has a band, also the band."""
     marker, width = "." if len(curve.episode) < 3 else "", 1.5 if banded else 1.2
     line: dict[str, Any] = {"color": series.color, "linestyle": series.dashes, "linewidth": width, "marker": marker}
     axes.plot(curve.episode, curve.mean, label=series.label, zorder=3, **line)
@@ -231,7 +232,7 @@ def draw_curve(axes: Axes, series: Series, curve: Curve, banded: bool = True) ->
 
 
 def _share_view(panels: Sequence[Axes]) -> None:
-    """Set a common range of several panels in μ_r, and write a note where early episodes lie below the range."""
+    """Set one range of the y axes in several panels, and write a note where early episodes lie below this range."""
     drawn = {axes: [np.asarray(line.get_ydata(), np.float64) for line in axes.lines] for axes in panels}
     finite = {axes: [values[np.isfinite(values)] for values in lines] for axes, lines in drawn.items()}
     curves = [values for lines in finite.values() for values in lines if values.size]
@@ -299,7 +300,7 @@ _DECADES: Final = 30.0
 
 
 def metric_curves(data: xr.Dataset) -> Figure | None:
-    """Draw the metrics that the learners of one plant recorded over their episodes, or return None without metrics."""
+    """Draw the metrics that one plant's learners recorded during training, or return None if there are no metrics."""
     named = [str(name) for name in data.data_vars if str(name).startswith(PREFIX)]
     names = [name for name in named if data[name].notnull().any()]
     if not names:

@@ -43,7 +43,7 @@ def color_map() -> Colormap:
 
 
 def _draw_squares(axes: Axes, sizes: Floats, **place: Any) -> AxesImage:
-    """Draw differences of shape `[rows, columns]` as coloured squares. A NaN leaves its square empty."""
+    """Draw a matrix of differences as coloured squares, and leave the squares of NaN empty."""
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     image = axes.imshow(sizes, cmap=color_map(), vmin=-_RANGE, vmax=_RANGE, aspect="auto", **place)
@@ -66,8 +66,9 @@ def _add_color_bar(figure: Figure, image: AxesImage, panels: Sequence[Axes] | ND
 def advantage_map(data: xr.Dataset) -> Figure | None:
     """Draw by how much the best strategy of one plant leads over two baselines, FIFO[Uniform] and FULL[Uniform].
 
-    Each panel shows noise levels over control rates. Each baseline has a row of panels, each pair of learner and buffer
-    capacity a column. The result is None with fewer than eight comparisons in total. Comparisons need the score μ_r.
+    In each panel, rows are noise levels and columns are control rates. Each baseline has a row of panels. Each pair of
+    learner and buffer capacity has a column of panels. Leads are differences in the score μ_r (0: random control, 1:
+    dynamic programming). The result is None if fewer than eight leads are known.
     """
     from matplotlib.patches import Rectangle
 
@@ -114,18 +115,18 @@ def advantage_map(data: xr.Dataset) -> Figure | None:
 
 
 def _scored(data: xr.Dataset) -> str:
-    """Return a text that names the episodes over which a final score is the mean."""
+    """Return a text that names the episodes whose mean is the final score."""
     of = f" of {data.sizes['episode']:,}" if last_of(data) < data.sizes["episode"] else ""
     return f"{the_last(data, 'training')}{of}"
 
 
 def condition_map(data: xr.Dataset) -> Figure | None:
-    """Draw the differences of one plant's strategies from the study's first strategy as coloured squares.
+    """Show by colours how the final scores of one plant's strategies differ from those of the study's first strategy.
 
-    There is a panel for each noise level and learner, with a row for each strategy and a column for each control rate.
+    Each noise level and learner has a panel, with a row for each strategy and a column for each control rate.
     If the rate does not vary, the columns are noise levels. The result is None for fewer than three strategies, or for
     fewer than three combinations of learner, noise level and rate. It is also None for a single noise level and rate,
-    or if the score μ_r is not defined everywhere.
+    or if the score μ_r (0: random control, 1: dynamic programming) is undefined at one of them.
     """
     baseline = baseline_of(data, None)
     rows = [row for row in compared(data, baseline) if row.effect is not None and row.effect.n > 1]

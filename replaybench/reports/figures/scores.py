@@ -42,8 +42,8 @@ class Score(NamedTuple):
     Attributes:
         runs: Score of each run; shape `[noise, frequency, seed]`.
         mean: Mean over runs; shape `[noise, frequency]`.
-        low: Lower end of the mean's 95 % interval; same shape.
-        high: Upper end of the mean's 95 % interval; same shape.
+        low: Lower end of the mean's 95 % interval; shape `[noise, frequency]`.
+        high: Upper end of the mean's 95 % interval; shape `[noise, frequency]`.
     """
 
     runs: Floats
@@ -82,7 +82,7 @@ def has_results(data: xr.Dataset) -> Bools:
 
 
 def usable_places(data: xr.Dataset) -> Bools:
-    """Return a mask of the noise levels and rates at which the score μ_r is defined, of shape `[noise, frequency]`."""
+    """Return where the score μ_r (0: random control, 1: dynamic programming) is defined, `[noise, frequency]`."""
     mask: Bools = np.isfinite(mu_r(data, data["reference_dp"]).transpose("noise", "frequency").values)
     return mask
 
@@ -90,8 +90,8 @@ def usable_places(data: xr.Dataset) -> Bools:
 def score_dots(data: xr.Dataset) -> Figure:
     """Draw the scores of one plant, with a row for each learner with a strategy.
 
-    A row shows mean, interval, and runs as dots. Each score has a column of panels. With several noise levels or
-    control rates, each score has a row of panels, and each combination of noise and rate a column.
+    A row shows the runs as dots, and their mean with its interval. Each score has a panel. With several noise levels or
+    control rates, each score has a row of panels, and each combination of noise level and rate has a column.
     """
     series, usable = all_series(data), usable_places(data)
     places = [place for place in np.ndindex(usable.shape) if has_results(data)[place]]
@@ -153,7 +153,7 @@ def _draw_row(axes: Axes, series: Series, y: float, runs: Floats, score: Interva
 
 
 def _share_range(panels: Sequence[Axes], logarithmic: bool) -> None:
-    """Set a common range for the panels of one score, on a logarithmic scale if `logarithmic` and if it is wide."""
+    """Set a common range for the panels of one score, on a logarithmic scale if `logarithmic` and the range is wide."""
     from matplotlib.ticker import LogLocator
 
     ends = np.array([axes.dataLim.intervalx for axes in panels if axes.lines])
@@ -174,7 +174,7 @@ def _share_range(panels: Sequence[Axes], logarithmic: bool) -> None:
 
 
 def _draw_levels(axes: Axes, levels: Mapping[str, float]) -> None:
-    """Draw the levels of reference controllers that are in or near the view as labelled vertical lines."""
+    """Draw labelled vertical lines for reference controllers, such as random control, in or near the x range."""
     low, high = axes.get_xlim()
     width, best = high - low, levels.get("reference_dp", np.nan)
     if high < best < high + 0.2 * width:
@@ -189,7 +189,7 @@ def _draw_levels(axes: Axes, levels: Mapping[str, float]) -> None:
 
 
 def _counts(cell: xr.Dataset, name: str) -> str:
-    """Return the numbers of runs that collapsed, failed or never reached the rise level, each with a mark."""
+    """Return numbers of collapsed and failed runs, or of runs without a rise time, each with a mark, as text."""
     marks = {"mu_final": {"dead": "†", "failed": "×"}, "rise_time": {"censored": "‡"}, "raw_final": {"failed": "×"}}
     counts = {mark: float(cell[count]) for count, mark in marks.get(name, {}).items()}
     return " ".join(f"{int(count)}{mark}" for mark, count in counts.items() if count > 0)
@@ -208,9 +208,9 @@ def _caption(data: xr.Dataset, rows: Sequence[str]) -> str:
 
 
 def response(data: xr.Dataset, axis: Literal["noise", "frequency"]) -> Figure | None:
-    """Draw one plant's final score over noise or over control rate, in a panel for each value of the other one.
+    """Plot one plant's final score against `axis`, which is the noise level or the control rate.
 
-    The result is None if fewer than two values of the axis have results.
+    Each value of the other quantity has a panel. The result is None if fewer than two values of `axis` have results.
     """
     present = has_results(data)
     data = data.isel(noise=present.any(axis=1), frequency=present.any(axis=0)).sortby(axis)

@@ -35,7 +35,7 @@ _DATES: Final[dict[str, str]] = {".svg": "Date", ".pdf": "CreationDate"}
 
 
 def check_figure(path: Path) -> None:
-    """Check, before anything is computed, that a figure can be written to a path.
+    """Check that a figure can be written to a path, so that an error is raised before long computations.
 
     Raises:
         UserError: The suffix is not one of `KINDS`, or the file exists already.
@@ -125,7 +125,7 @@ PAPER: Final = Medium(
         "ps.fonttype": 42,
     },
 )
-"""For print: columns of 89 and 183 mm (Nature; those of IEEE and Elsevier are within 4 %), text of 7 points."""
+"""Figures for print in columns of 89 or 183 mm (Nature; IEEE and Elsevier differ by at most 4 %), with 7-point text."""
 
 _MEDIUM: Final = ContextVar("medium", default=SCREEN)
 
@@ -143,7 +143,7 @@ class Series:
 
     @property
     def face(self) -> str:
-        """Fill colour of markers, white for dashed lines, because another series may share the colour and marker."""
+        """Fill colour of markers, which is white for dashed lines, as a solid line may have the same colour."""
         return self.color if self.dashes == "-" else "white"
 
     @property
@@ -155,8 +155,8 @@ class Series:
 def all_series(data: xr.Dataset) -> list[Series]:
     """Return the pairs of learner and strategy that have runs, in the order of the study.
 
-    Pairs whose runs all failed are included. Colours distinguish strategies and dashes distinguish learners. It is the
-    reverse if there are more learners than strategies.
+    Pairs whose runs all failed are included. Colours distinguish strategies, and dashes distinguish learners. If
+    there are more learners than strategies, colours distinguish learners, and dashes distinguish strategies.
     """
     present = runs_there(data)
     learners, strategies = ([str(name) for name in data[axis].values] for axis in ("learner", "strategy"))
@@ -182,7 +182,7 @@ def all_series(data: xr.Dataset) -> list[Series]:
 
 @contextmanager
 def style(medium: Medium = SCREEN) -> Iterator[None]:
-    """Apply the style of this package to figures that are drawn and written in the context."""
+    """Apply the style of this package to figures that are drawn and written in the `with` block."""
     import matplotlib
 
     before = _MEDIUM.set(medium)
@@ -196,8 +196,8 @@ def style(medium: Medium = SCREEN) -> Iterator[None]:
 def new_figure(width: float, height: float, title: str, caption: str) -> Figure:
     """Return a figure with title and caption above an empty area of `width` × `height` inches for the panels.
 
-    The second line of the caption states the number of runs, episodes and intervals. A figure for print has the width
-    of the better fitting column of the page. It shows no title and caption, which `caption_of` returns.
+    The second line of `caption` should state the number of runs, episodes and intervals. A figure for print gets the
+    column width of a journal that fits best, and shows neither title nor caption, but `caption_of` returns them.
     """
     from matplotlib.figure import Figure
 
@@ -259,7 +259,7 @@ def luminance(color: Sequence[float]) -> float:
 
 
 def broken(text: str, most: int) -> str:
-    """Break a strategy's name between its parts into lines of at most `most` characters, unless a part is longer."""
+    """Break a strategy's name between its parts into lines of at most `most` characters, if the parts permit this."""
     lines = [""]
     for part in re.split(r"(?<=[*+,) ])|(?=\[)", text):
         if lines[-1] and len(lines[-1] + part) > most:
@@ -269,12 +269,12 @@ def broken(text: str, most: int) -> str:
 
 
 def caption_of(figure: Figure) -> str:
-    """Return title and caption of a figure for print, in one line."""
+    """Return the title and the caption of a figure for print as one line of text."""
     return str(figure.get_label()).replace(MU, "μ_r").replace("\n", " ")
 
 
 def add_legend(figure: Figure, handles: Sequence[Any], below: bool = False) -> None:
-    """Add a legend to the right of the panels, or below the panels if `below` or in print."""
+    """Add a legend to the right of the panels, or below the panels if `below` is True or the figure is for print."""
     if not below and not _MEDIUM.get().columns:
         figure.legend(handles=list(handles), loc="outside right center", handlelength=2.4, labelspacing=0.7)
         return
@@ -286,7 +286,7 @@ def add_legend(figure: Figure, handles: Sequence[Any], below: bool = False) -> N
 
 
 def legend_lines(series: Iterable[Series], marked: bool = False, width: float = 1.8) -> list[Any]:
-    """Return legend handles of series that are drawn as lines, with markers if `marked`."""
+    """Return legend handles for the lines of learners with strategies, with markers if `marked`."""
     from matplotlib.lines import Line2D
 
     def handle(one: Series) -> Line2D:

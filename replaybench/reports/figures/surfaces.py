@@ -66,10 +66,10 @@ class Surface(NamedTuple):
 
 
 def policy_surfaces(data: xr.Dataset, folder: RunFolder, cells: Sequence[Cell]) -> Figure | None:
-    """Draw value, policy and a trajectory of dynamic programming and of up to three strategies on one plant.
+    """Draw value, policy and a trajectory for dynamic programming and for up to three strategies on one plant.
 
-    The result is None if there is no policy file. It is also None unless the plant has two states, a grid for dynamic
-    programming, and mean rewards as scores.
+    The result is None if there is no policy file. It is also None unless the plant has two states, has a grid for
+    dynamic programming, and scores episodes by mean reward.
     """
     cells = [cell for cell in cells if cell.plant == data["plant"].item()]
     plant = cells[0].make_plant()
@@ -93,7 +93,7 @@ def policy_surfaces(data: xr.Dataset, folder: RunFolder, cells: Sequence[Cell]) 
 def _learned(
     data: xr.Dataset, series: Series, folder: RunFolder, cells: Sequence[Cell], plant: OdePlant
 ) -> Surface | None:
-    """Evaluate the policy of one strategy's median run, or return None if the policy cannot be drawn."""
+    """Evaluate the policy of the run with the median final reward, or return None if the policy cannot be drawn."""
     seed = median_seed(data["reward"].values)
     fitting = [
         cell
@@ -160,7 +160,7 @@ def _draw_surface(
     action: int | None,
     values: tuple[float, float] | tuple[None, None] = (None, None),
 ) -> AxesImage:
-    """Draw values of shape `[X, Y]`, or the policy of the action with index `action` in the range of that action."""
+    """Draw values or, if `action` is an index, values of that action, given over X × Y pixels; shape `[X, Y]`."""
     (low, high), colors = values, "viridis"
     if action is not None:
         low, high = plant.action_low[action], plant.action_high[action]
@@ -183,7 +183,7 @@ def _draw_path(
 
 
 def value_range(learned: NDArray[np.floating[Any]], solved: NDArray[np.floating[Any]]) -> tuple[float, float]:
-    """Return the colour range for learned values, limited to slightly more than the range of dynamic programming."""
+    """Return the colour range for learned values, limited to little more than that of dynamic programming."""
     low, high = float(solved.min()), float(solved.max())
     least, most = np.nanpercentile(learned, (1, 99))
     return max(float(least), low - 0.5 * (high - low)), min(float(most), high + 0.25 * (high - low))
@@ -192,7 +192,7 @@ def value_range(learned: NDArray[np.floating[Any]], solved: NDArray[np.floating[
 def cut_path(path: NDArray[np.floating[Any]], turns: Sequence[float]) -> NDArray[np.floating[Any]]:
     """Insert NaN into a trajectory of shape `[T, 2]` where an angle jumps by more than half a turn.
 
-    The periods of both states are `turns`, which are infinite for states that are not periodic.
+    `turns` contains the period of each state, which is infinite for a state that is not periodic.
     """
     for axis, turn in enumerate(turns):
         jumps = np.abs(np.diff(path[:, axis])) > turn / 2
@@ -217,8 +217,8 @@ _PANEL = (4.3, 3.5)  # width and height [inch]
 def solution_figure(solution: Solution) -> Figure:
     """Draw the value surface of fuzzy Q-iteration, and one policy map per action, over the first two states of a plant.
 
-    Units are physical. All other states have the values of the nodes nearest to the reference state. A line shows the
-    noise-free greedy episode from the initial state (circle). A cross marks the reference state.
+    Units are physical. Any further states are fixed at the grid nodes that are nearest to the reference state. A line
+    shows the noise-free greedy episode from the initial state (circle). A cross marks the reference state.
 
     Raises:
         UserError: The plant has fewer than two states.
@@ -243,7 +243,7 @@ def solution_figure(solution: Solution) -> Figure:
     extent = np.ravel([low - half, [axis[-1] for axis in nodes[:2]] + half], "F").tolist()
 
     def within(states: Any) -> Floats:
-        """Return the first two of physical states `[T, S]`, with angles shifted into the turn that the grid covers."""
+        """Return the first two states of `[T, S]`, with angles shifted by whole turns into the range of the grid."""
         first: Floats = np.atleast_2d(states)[:, :2]
         outside = np.array(plant.periodic[:2]) & ((first < low - 1e-9) | (first > high + 1e-9))
         return np.where(outside, first - 2 * np.pi * np.floor((first - low) / (2 * np.pi)), first)

@@ -1,4 +1,4 @@
-"""Composition of a stored buffer, which means ages, TD errors, exploration and visited states of its experiences.
+"""Statistics of the experiences in a stored buffer, such as their ages, TD errors and visited states.
 
 The file is read once, in pieces, without sampling. Only counts are stored, so memory does not grow with the file.
 """
@@ -19,16 +19,16 @@ from replaybench.runtime.arrays import Bools, Floats, Floats32, Integers
 from replaybench.runtime.errors import UserError
 
 PIECE: Final = 1 << 19
-"""Largest amount of numbers of the widest column that is read at once. At least one slot is read."""
+"""Largest amount of numbers of the widest column that is read at once, but at least one row is read."""
 
 _FIELDS: Final = ("observation", "reward", "exploration")
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A range of successive slots of one member's buffer.
+    """A range of successive slots in the buffer of one member, which is one of several independent runs.
 
-    A slot is an index in the buffer. It holds one experience, or a unit of successive steps.
+    A slot is an index in the buffer. A slot holds one experience or, if the buffer stores segments, several steps.
 
     Attributes:
         m: Index of the member.
@@ -42,15 +42,15 @@ class Piece:
     own: Bools
 
     def of_slots(self, name: str) -> NDArray[Any]:
-        """Read an array with one value for each slot, for the slots of this piece."""
+        """Read the part of a stored array that belongs to the slots (buffer indices) of this piece."""
         return self.file.record.read(name, self.m, self.rows)
 
     def of_steps(self, name: str) -> NDArray[Any]:
-        """Read a field of the experiences in this piece, with one row for each step and without padding."""
+        """Read a field of the experiences in this piece of a buffer, with one row for each step and without padding."""
         return self.of_slots(name).reshape(*self.own.shape, -1)[self.own]
 
     def ages(self) -> Integers:
-        """Return the age of each experience, which is the number of experiences that the member has collected since."""
+        """Return the age of each experience, measured by the number of experiences that were collected after it."""
         collected = self.file.collected[self.m]
         serial = self.of_slots("serial").astype(np.int64)[:, None] + np.arange(self.own.shape[1])
         ages: Integers = (collected - serial)[self.own]
@@ -60,7 +60,7 @@ class Piece:
 
 
 def pieces(file: BufferFile, m: int) -> Iterator[Piece]:
-    """Yield the stored experiences of member `m` in pieces of limited size."""
+    """Yield the stored experiences of the independent run with index `m` in pieces of limited size."""
     widest = max((int(np.prod(file.shapes[name][2:])) for name in _FIELDS if name in file.shapes), default=1)
     high, stored = max(1, PIECE // max(1, widest)), int(file.count[m])
     for start in range(0, stored, high):
@@ -69,7 +69,7 @@ def pieces(file: BufferFile, m: int) -> Iterator[Piece]:
 
 
 def stored_steps(file: BufferFile, m: int) -> int:
-    """Return the number of experiences that member `m` stores, summed over the steps in all slots."""
+    """Return the number of stored experiences of the independent run with index `m` in a buffer file."""
     return int(np.clip(_lengths(file, m, slice(0, int(file.count[m]))), 0, file.steps).sum(dtype=np.int64))
 
 
@@ -78,7 +78,7 @@ def _lengths(file: BufferFile, m: int, rows: slice) -> NDArray[Any]:
 
 
 def choose(file: BufferFile, member: int | None) -> list[int]:
-    """Return the indices of the chosen members, which are all members if `member` is None."""
+    """Return `[member]`, or the indices of all runs in a buffer file if `member` is None."""
     count = len(file.count)
     if member is not None and not 0 <= member < count:
         raise UserError(f"--member must be 0 … {count - 1}, not {member}: {file.path} holds {count} members")
@@ -92,8 +92,8 @@ class FloatHistogram:
     """A histogram of numbers in narrow bins of equal relative width.
 
     Attributes:
-        numbers: Edge next to 0 of each bin that is not empty; float32, ascending.
-        counts: Number of values in each of these bins; int64.
+        numbers: For each bin that is not empty, the edge that is closer to 0; float32, ascending.
+        counts: Number of values in each bin of `numbers`; int64.
         infinite: Number of infinite values, which are in no bin.
         undefined: Number of NaN, which are in no bin.
     """
@@ -156,9 +156,10 @@ class Axis:
 
 
 def plant_axes(plant: Plant) -> list[Axis] | None:
-    """Return one axis for each state of a plant, or None if the parameters of the plant are invalid.
+    """Return name, range and normalisation of each state of a plant, or None if the plant's parameters are invalid.
 
-    The range of a state is that of the plant's grid. Without a grid, the range is −1 to 1 in normalised units.
+    The range of a state is that of the plant's grid for dynamic programming. If the plant has no grid, the range is −1
+    to 1 in normalised units.
     """
     center, scale = np.array(plant.state_center, np.float64), np.array(plant.state_scale, np.float64)
     with np.errstate(all="ignore"):  # parameters from a file may be invalid
@@ -170,7 +171,7 @@ def plant_axes(plant: Plant) -> list[Axis] | None:
 
 
 def nameless_axes(states: int) -> list[Axis]:
-    """Return one axis for each normalised state of an unknown plant."""
+    """Return range and normalisation of each state of an unknown plant, whose states are normalised already."""
     return [Axis(f"state {number}", "normalised") for number in range(states)]
 
 
@@ -179,13 +180,13 @@ class Visits:
 
     Attributes:
         axes: The S states.
-        planes: P pairs of states, given by indices. These are all pairs, or the first pairs of neighbours if there are
-            more than six pairs.
+        planes: Indices of the two states of each of P pairs. If there are more than six pairs of states, only the first
+            pairs of successive states are counted.
         along: Number of visits in each of BINS bins of each state; int64, shape `[S, BINS]`.
         plane: Number of visits in each bin of each pair of states; int64, shape `[P, BINS, BINS]`.
         outside: Number of visits beyond the range of each state; int64, shape `[S]`.
-        least: Smallest finite value of each state in physical units, inf without any; float64, shape `[S]`.
-        most: Largest finite value of each state in physical units, −inf without any; float64, shape `[S]`.
+        least: Smallest finite value of each state in physical units, or inf if there is none; float64, shape `[S]`.
+        most: Largest finite value of each state in physical units, or −inf if there is none; float64, shape `[S]`.
         total: Number of counted states.
     """
 
@@ -226,7 +227,7 @@ class Visits:
         return dimensions
 
     def plane_coverage(self) -> float | None:
-        """Return the share of visited bins over the plane of two states, or None if there are not two states."""
+        """Return the share of visited bins in the plane of two states, or None for another number of states."""
         if len(self.axes) != 2:
             return None
         coarse = self.plane[0].reshape(STATE_BINS, FINE, STATE_BINS, FINE).sum(axis=(1, 3))
@@ -241,7 +242,7 @@ _OF_SLOTS: Final = ("td_error", "priority", "replays")
 class Ages:
     """Counts of stored and of collected experiences by age.
 
-    The age of an experience is the number of experiences that its member has collected since.
+    The age of an experience is the number of experiences that the same run has collected after it.
 
     Attributes:
         width: Width of a bin. Bin k begins at age k · width.
@@ -261,23 +262,23 @@ class Ages:
 
 @dataclass
 class Composition:
-    """Counts of the contents of some members' buffers, summed over the members.
+    """Statistics of the experiences in the buffers of one or several members.
 
-    A member is one of several independent runs in the file. A slot is an index in a buffer. It holds one experience, or
-    a unit of successive steps.
+    A member is one of several independent runs in the file. A slot is an index in a buffer. A slot holds one experience
+    or, if the buffer stores segments, several successive steps.
 
     Attributes:
         members: Indices of the m members in the file.
         unit_steps: Largest number of steps in a slot; 1 if experiences are stored one by one.
         collected: Number of experiences that each member collected; int64, shape `[m]`.
-        offers: Number of units that each member offered to the retention rule; int64, shape `[m]`.
+        offers: Number of experiences (or segments) of each member that reached the retention rule; int64, shape `[m]`.
         slots: Number of slots that each member has filled; int64, shape `[m]`.
         ages: Histogram of the ages of experiences.
         stored: Number of experiences in all slots.
-        young: Number of these experiences that a FIFO buffer of the same size would hold too.
+        young: Number of stored experiences that a FIFO buffer of the same size would hold, too.
         synthetic: Number of slots with a synthetic experience; None if the file does not store it.
-        quantities: Histograms of age, exploration and reward of experiences, and of TD error, priority and replays of
-            slots, by name.
+        quantities: Histograms by name. Age, exploration and reward are counted for experiences, and TD error, priority
+            and number of replays for slots.
         visits: Counts of observed states; None if observations are not stored.
     """
 
@@ -297,7 +298,8 @@ class Composition:
 def measure(file: BufferFile, member: int | None = None, axes: list[Axis] | None = None) -> Composition:
     """Count the contents of the buffer of one member, or of the buffers of all members if `member` is None.
 
-    The `axes` are the observed states. If they are None, the states have no names and are normalised.
+    A member is one of the independent runs in the file. `axes` describes the observed states. If `axes` is None, states
+    have no names and are normalised.
     """
     members, shapes = choose(file, member), file.shapes
     collected = file.collected[members]

@@ -32,7 +32,7 @@ _SHADES: Final = "░▒▓█"
 
 
 def coverage(visits: composition.Visits, facts: BufferFacts, plant: Plant | None) -> Iterator[Table | Text]:
-    """Yield a table of the visited range of each state, with notes, and for two states a picture of the visits."""
+    """Yield a table of the visited range of each state, notes and, for two states, a picture of the visited plane."""
     numbers = ("from", "to", "visited", "outside")
     title = "states in which stored experiences begin, as observed"
     table = plain_table(("", "unit", *numbers, "never visited"), numbers, title)
@@ -55,7 +55,7 @@ def coverage(visits: composition.Visits, facts: BufferFacts, plant: Plant | None
 
 
 def _picture(counts: Integers, across: composition.Axis, up: composition.Axis) -> Text:
-    """Return a picture of the density of states over a plane, in characters of four shades on a logarithmic scale."""
+    """Draw the density of states over a plane as text, with characters of four shades on a logarithmic scale."""
     rows = counts.reshape(composition.BINS, composition.BINS // composition.FINE, composition.FINE).sum(axis=2).T[::-1]
     most = max(1, int(rows.max()))
     limits = [int(np.ceil(most ** (level / len(_SHADES)))) for level in range(len(_SHADES))]
@@ -104,7 +104,7 @@ QUANTITIES: Final = {
 
 
 def whose(contents: composition.Composition, facts: BufferFacts) -> str:
-    """Return the title of a composition, which names the strategy and the members."""
+    """Return a title that names the strategy and the runs whose buffers are described."""
     title = f"composition of {facts.strategy or 'a recording'}"
     if len(contents.members) > 1:
         return f"{title}, {len(contents.members)} members pooled"
@@ -154,7 +154,7 @@ def _ages(contents: composition.Composition) -> Iterator[Table | Text]:
 
 
 def bar(share: float, width: int) -> str:
-    """Return a bar of block characters that fills a share of `width`, but is never empty if the share is positive."""
+    """Return a bar of block characters that fills a share of `width`, with at least one mark for a positive share."""
     eighths = max(round(share * width * 8), 1 if share > 0 else 0)
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
@@ -276,7 +276,7 @@ def _draw_plane(figure: Figure, axes: Axes, visits: composition.Visits, plane: i
 def show_composition(
     console: Console, path: Path, member: int | None, plant_name: str | None, figure: Path | None
 ) -> None:
-    """Print the composition of a buffer file, and draw it into the file `figure` if that is given."""
+    """Print statistics of the experiences in a buffer file, and draw them into the file `figure` if it is not None."""
     with open_buffer(path) as file:
         plant, axes = _known_plant(file, plant_name)
         contents, facts = composition.measure(file, member, axes), file.facts
@@ -293,7 +293,7 @@ def show_composition(
 
 
 def check_choice(path: Path, member: int | None, plant_name: str | None) -> None:
-    """Raise an error, before anything is printed, if a buffer file, a member and a plant do not fit together."""
+    """Raise `UserError` if a buffer file lacks a run with the index `member` or does not fit the named plant."""
     with open_buffer(path) as file:
         _known_plant(file, plant_name)
         composition.choose(file, member)

@@ -32,7 +32,7 @@ _PART: Final = 1 << 24
 
 
 def parts(record: Record, name: str) -> Iterator[NDArray[Any]]:
-    """Yield an array of a file in pieces of at most 16 MiB, or in single rows if these are larger."""
+    """Yield an array of a file in pieces of at most 16 MiB, or in single rows if a row is larger."""
     shape, size = record.header.shapes[name], np.dtype(record.header.dtypes[name]).itemsize
     if math.prod(shape) * size <= _PART or len(shape) < 2:
         yield record.read(name)
@@ -70,8 +70,8 @@ def show_file(
     Checksums are verified first.
 
     Args:
-        verify: Whether to check also the serial numbers of buffers and each file of a run folder.
-        member: Index of the member whose composition is printed; None for all members together.
+        verify: Whether to also check the serial numbers of experiences in buffers, and each file of a run folder.
+        member: Index of the independent run whose buffer is described. If None, all runs are described together.
         plant: Name of the buffer's plant, instead of the one that the file names.
         figure: File to draw the composition into.
     """
@@ -182,7 +182,7 @@ def _show_folder(console: Console, path: Path, verify: bool) -> None:
 
 
 def show_names(console: Console, what: str) -> None:
-    """Print the plants, strategies and learners that studies can name, or only the group `what`, as tables."""
+    """Print tables of the plants, strategies and learners that a study can use, or only of the group `what`."""
     for group, table in (("plants", _plants), ("strategies", _strategies), ("learners", _learners)):
         if what in ("all", group):
             console.print(table())

@@ -22,7 +22,7 @@ _HEADS = ("claim", "paper and place", "expected", "verdict", "effect [95 %]", "s
 
 
 def claims_section(report: ReportData) -> Section:
-    """Return the section with verdicts on published claims, without tables if no claim can be tested by this study."""
+    """Return the section with verdicts on published claims, without tables if this study can test no claim."""
     nothing, families = Section("claims", "Published claims", []), [read_claims(name) for name in claim_files()]
     if report.folder is None or not report.folder.study.is_file():
         return nothing
@@ -97,7 +97,7 @@ def provenance_section(report: ReportData) -> Section:
 
 
 def _discounts(report: ReportData) -> list[tuple[str, str]]:
-    """Return texts that state how far the discounts of the learners look ahead, on each plant and at each rate."""
+    """Return texts with the time horizon of each learner's discount factor, on each plant and at each control rate."""
     if "discount" not in report.data:
         return []
     by_text: dict[str, list[str]] = {}

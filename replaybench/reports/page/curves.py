@@ -27,7 +27,7 @@ from replaybench.runtime.quantities import decimals, duration
 
 _MOST_POINTS: Final = 160
 _NUMBERS: Final = 100_000
-"""Approximate limit of the amount of numbers in the curves of a page. Very many cells have curves of fewer points."""
+"""Approximate limit of the amount of numbers in the curves of a page. With very many curves, each has fewer points."""
 
 
 def curves_section(report: ReportData) -> Section:
@@ -83,8 +83,8 @@ def curve_traces(meta: Mapping[str, Any], series: Series, curve: Curve, digits: 
     """Return the Plotly traces of a learning curve and, for several runs, of its 95 % band.
 
     Args:
-        meta: Indices of the curve on axes of the study, for the filters of the page.
-        digits: Number of decimals in texts that appear on hovering.
+        meta: Index of the curve on each axis of the study, such as that of its learner, for the filters of the page.
+        digits: Number of decimals in the text that appears when the pointer is over the curve.
     """
     step = float(curve.episode[1] - curve.episode[0]) if len(curve.episode) > 1 else 1.0
     common = {"type": "scatter", "x0": float(curve.episode[0]), "dx": step, "meta": meta}
@@ -100,13 +100,13 @@ def curve_traces(meta: Mapping[str, Any], series: Series, curve: Curve, digits: 
 
 
 def level_trace(name: str, level: float, last: int, line: Mapping[str, Any], **more: Any) -> Trace:
-    """Return the Plotly trace of a horizontal line from 0 to the episode or update `last`."""
+    """Return the Plotly trace of a horizontal line from x = 0 to x = `last`, an episode or update."""
     trace = {"type": "scatter", "x": [0, last], "y": [level, level], "mode": "lines", "line": line, "name": plain(name)}
     return {**trace, **(more or {"hoverinfo": "skip"})}
 
 
 def reference_traces(levels: Mapping[str, float], last: int, digits: int) -> list[Trace]:
-    """Return the Plotly trace of a grey line for each reference controller, given by name with its reward or μ_r."""
+    """Return the Plotly trace of a grey line for each reference controller, such as random control."""
     shown = {"hovertemplate": f"%{{y:.{digits}f}}"}
     return [
         level_trace(LABELS[name], level, last, theme.reference_line(name), **shown) for name, level in levels.items()
@@ -184,7 +184,7 @@ def _buffer_table(report: ReportData, kept: Sequence[Kept]) -> Table:
 
 
 class Cost(NamedTuple):
-    """The computing time and memory of one learner with a strategy in one condition, over all its seeds."""
+    """The computing time and memory of one learner with a strategy at one noise level and rate, over all seeds."""
 
     seconds: float  # sum over all processes
     rate: float  # steps of the plant per second, over all members and training episodes; 0 if unknown

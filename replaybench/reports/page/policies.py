@@ -45,7 +45,7 @@ class StateAxis(ActionAxis):
 
 @dataclass(frozen=True)
 class SnapshotFacts:
-    """The metadata of a snapshot file that describe the stored policy."""
+    """The metadata about the policy in a file of snapshots."""
 
     seed: int
     states: tuple[StateAxis, ...]
@@ -65,7 +65,7 @@ class PolicySnapshots:
         value: Value times 1 − γ over X × Y pixels of the state space; shape `[K, X, Y]`.
         action: Actions in physical units; shape `[K, X, Y, A]`.
         path: States of a greedy episode of T steps in physical units; shape `[K, T + 1, 2]`.
-        greedy: Mean reward per step of that episode; shape `[K]`.
+        greedy: Mean reward per step of the episode in `path`; shape `[K]`.
     """
 
     facts: SnapshotFacts
@@ -84,8 +84,8 @@ class Kept:
         series: Learner and strategy.
         fingerprint: Hash that identifies the plant and its parameters.
         rounds: Number of finished episodes or iterations at each time.
-        origin: Number of stored experiences from each tenth of the run, summed over members; shape `[K, 10]`.
-        collected: Number of experiences collected in each tenth of the run, summed over members; shape `[10]`.
+        origin: Number of stored experiences from each tenth of the run, summed over independent runs; shape `[K, 10]`.
+        collected: Number of experiences collected in each tenth of the run, summed over independent runs; shape `[10]`.
         exploration: Mean distance of the stored actions from the policy's actions; shape `[K]`.
         policy: Policy of the run with the median final reward; None if no policies were stored.
     """
@@ -116,12 +116,12 @@ def read_snapshots(report: ReportData) -> Iterator[Kept]:
 
 
 def of_first_block(report: ReportData) -> str:
-    """Return words for captions which state that only the first block of seeds is shown, or "" for a single block."""
+    """Return a note for captions that only the first block of seeds is shown, or "" if there is only one block."""
     return ", in the first block of seeds" if report.data.sizes.get("block", 1) > 1 else ""
 
 
 def share_out(kept: Sequence[Kept], most: int) -> list[Kept]:
-    """Return about `most` of the snapshots, namely the first of each plant, equally many of each."""
+    """Choose about `most` of the snapshots, which are the first ones of each plant, in equal numbers."""
     plants = list(dict.fromkeys(one.point.plant for one in kept))
     each = max(1, most // max(1, len(plants)))
     return [one for plant in plants for one in [other for other in kept if other.point.plant == plant][:each]]
@@ -257,13 +257,13 @@ def _labelled(axis: ActionAxis) -> str:
 
 
 MOST_PANELS: Final = 18
-"""Largest number of policies on a page. Each takes about a tenth of a megabyte."""
+"""Largest number of policies on a page. A policy takes about a tenth of a megabyte."""
 _CELLS: Final = 1000
 """Limit of the number of cells times the number of policies. A page of many cells has fewer policies."""
 
 
 def policies_section(report: ReportData, kept: Sequence[Kept]) -> Section:
-    """Return the section that shows policies during the run, which has no panels if the run stored no policies."""
+    """Return the section that shows policies during the run, without panels if the run stored no policies."""
     stored = [one for one in kept if one.policy is not None]
     title = "Policies and values"
     if not stored or report.folder is None:
@@ -310,7 +310,7 @@ def policies_section(report: ReportData, kept: Sequence[Kept]) -> Section:
 
 
 def _span(shown: Sequence[Kept], solution: Solved | None) -> tuple[float, float]:
-    """Return the colour range of values, which covers that of dynamic programming, or else that of the policies."""
+    """Return the colour range of values, which covers the values of dynamic programming if they are known."""
     learned = np.concatenate([one.policy.value[-1].ravel() for one in shown if one.policy is not None])
     learned = learned[np.isfinite(learned)] if np.isfinite(learned).any() else np.array([0.0, 1.0])
     low, high = (float(q) for q in np.percentile(learned, (1, 99)))

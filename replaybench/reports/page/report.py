@@ -50,7 +50,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Filter:
-    """A filter of the page, which selects one value of an axis or all or, if `several`, any number of values."""
+    """A filter of the page, which selects one or all values of an axis or, if `several`, any number of values."""
 
     axis: str
     title: str
@@ -70,7 +70,10 @@ class Page:
 
 
 def show_report(run: Path, output: Path | None) -> Path:
-    """Write the report of a run or an offline replay, by default into the run folder, and print and return its path."""
+    """Write the report of a run or of an offline replay, print the path of the HTML file, and return the path.
+
+    If `output` is None, the file is `report.html` in the run folder.
+    """
     if output is not None:  # only the default file, in the run folder, may be replaced
         refuse_existing(output)
     target = output or (run if run.is_dir() else run.parent) / "report.html"
@@ -83,7 +86,10 @@ def show_report(run: Path, output: Path | None) -> Path:
 
 
 def make_report(run: Path) -> str:
-    """Return the report of a run folder or a results file as HTML, without pictures that would make it too large."""
+    """Return the report of a run folder or a results file as HTML.
+
+    Pictures of policies and buffers are left out if the page would otherwise have more than `LARGEST` bytes.
+    """
     report = read_report_data(run)
     kept = list(read_snapshots(report))
     sections = [

@@ -1,4 +1,4 @@
-"""Data of a report, which are the results of a run, other files of its folder, and rankings.
+"""Data of a report, namely the results of a run, the other files of the run folder, and rankings.
 
 A series is a learner with a strategy. Series are compared seed by seed, because the cells of a study share their seeds.
 The paired sign-flip test decides significance, as in the tables of a sweep. Failed runs have no score. If one of two
@@ -47,7 +47,7 @@ class Lead(NamedTuple):
 
     @property
     def same(self) -> bool:
-        """Whether the scores of both are equal on every seed, as for two retention rules whose buffers never fill."""
+        """Whether both learners have equal scores on every seed, for example because no buffer was ever full."""
         return self.pairs > 0 and self.difference.degenerate and self.difference.mean == 0
 
     @property
@@ -114,9 +114,9 @@ class ReportData:
         study: Text of the study file; may be empty.
         origin: Contents of `provenance.json`; may be empty.
         missing: Sentences about missing files, and about what the report cannot show without them.
-        there: Mask of runs with results, also failed ones; shape `[plant, noise, frequency, learner, strategy, seed]`.
+        there: Whether a run has results or failed; shape `[plant, noise, frequency, learner, strategy, seed]`.
         rewards: Rewards of training episodes; the shape of `there` with a further axis of episodes.
-        scores: These rewards as μ_r (0: random control, 1: dynamic programming); NaN where μ_r is not defined.
+        scores: `rewards` as μ_r (0: random control, 1: dynamic programming); NaN where μ_r is not defined.
     """
 
     name: str
@@ -143,7 +143,7 @@ class ReportData:
 
     @cached_property
     def points(self) -> list[Point]:
-        """Plants with a noise level and control rate that have results, in the order of the study."""
+        """Combinations of plant, noise level and control rate that have results, in the order of the study."""
         return [Point(*place) for place in np.argwhere(self.there.any(axis=(3, 4, 5))).tolist()]
 
     @cached_property
@@ -173,7 +173,7 @@ class ReportData:
         return {name: self.data[name].transpose(*order).values for name in names}
 
     def places(self, series: Series, point: Point | None = None) -> dict[str, int]:
-        """Return the indices of a learner, a strategy and, if given, a condition on the axes of the study."""
+        """Return the index of a learner, a strategy and, if given, a noise level and rate on each axis of the study."""
         learner, strategy = self._places[series]
         return {**(point._asdict() if point else {}), "learner": learner, "strategy": strategy}
 
@@ -196,7 +196,7 @@ class ReportData:
         return " or ".join(dict.fromkeys(the_last(data, "training") for data in self.of_plants))
 
     def runs(self, point: Point, series: Series) -> Floats:
-        """Return the rewards of one learner with a strategy in one condition, of shape `[runs, episodes]`.
+        """Return the rewards of one learner with a strategy at one noise level and rate, of shape `[runs, episodes]`.
 
         Rewards are normalised to μ_r (0: random control, 1: dynamic programming) if μ_r is defined. Runs without
         results are left out.
@@ -206,11 +206,11 @@ class ReportData:
         return rewards
 
     def started(self, point: Point, series: Series) -> int:
-        """Return the number of runs of one learner with a strategy in one condition, failed runs included."""
+        """Return the number of runs, also failed ones, of one learner with a strategy at one noise level and rate."""
         return int(self.there[(*point, *self._places[series])].sum())
 
     def normalised(self, point: Point) -> bool:
-        """Return whether the normalised score μ_r is defined for a plant, noise level and control rate."""
+        """Return whether the score μ_r (0: random control, 1: dynamic programming) is defined for a noise and rate."""
         return bool(self._marks[point.plant][0][point.noise, point.frequency])
 
     def unbeaten(self, point: Point) -> bool:
@@ -218,11 +218,11 @@ class ReportData:
         return bool(self._marks[point.plant][1][point.noise, point.frequency])
 
     def references(self, point: Point) -> list[ReferenceRow]:
-        """Return the reference controllers whose rewards are known for a plant, noise level and control rate."""
+        """Return the reference controllers, such as random control, with known rewards at a noise level and rate."""
         return reference_rows(self.data.isel(point._asdict()))
 
     def levels(self, point: Point) -> dict[str, float]:
-        """Return the known rewards of reference controllers by name, as μ_r (0: random, 1: DP) if μ_r is defined."""
+        """Return the rewards of random control and other references by name, as μ_r (0: random, 1: DP) if defined."""
         return {row.name: row.mu if self.normalised(point) else row.reward for row in self.references(point)}
 
     def _score(self, point: Point, series: Series, normalised: bool) -> Score:
@@ -233,25 +233,26 @@ class ReportData:
         return self._scores[key]
 
     def final(self, point: Point, series: Series, raw: bool = False) -> Floats:
-        """Return the final score of each seed, for one learner with a strategy in one condition.
+        """Return the final score of each seed, for one learner with a strategy at one noise level and rate.
 
-        The score is μ_r, or the reward if μ_r is not defined or if `raw`. It is NaN where a run failed or has no
-        results.
+        The score is μ_r (0: random control, 1: dynamic programming), or the reward if μ_r is not defined or if `raw`.
+        The score of a seed is NaN if the run failed or has no results.
         """
         runs = self._score(point, series, self.normalised(point) and not raw).runs
         scores: Floats = runs[point.noise, point.frequency]
         return scores
 
     def mean_final(self, point: Point, series: Series, normalised: bool) -> Interval:
-        """Return the mean final score over the seeds with its interval, as μ_r if `normalised`, else as reward."""
+        """Return mean final score and interval over seeds, as μ_r (0: random, 1: DP) if `normalised`, or as reward."""
         return self._score(point, series, normalised).at(point.noise, point.frequency)
 
     def over_points(self, plant: int) -> tuple[list[Point], list[Standing]]:
         """Return the conditions of one plant whose scores have a common scale, and a ranking over these conditions.
 
-        Series are ranked by the mean of their scores, if they were run in each of these conditions. If μ_r is defined
-        in some conditions, these are used. Otherwise, rewards of several conditions have no common scale, and both
-        lists are empty unless there is one condition.
+        A condition is a noise level with a control rate. A series, that is a learner with a strategy, is ranked by the
+        mean of its scores if it was run in each returned condition. Conditions in which μ_r (0: random control, 1:
+        dynamic programming) is defined are returned. If there are none, scores are rewards. Rewards of several
+        conditions have no common scale, so both lists are then empty unless there is only one condition.
         """
         points = [point for point in self.points if point.plant == plant]
         usable = [point for point in points if self.normalised(point)] or points
@@ -262,15 +263,15 @@ class ReportData:
         return usable, ranking(everywhere, scores, lambda _, score: interval(score))
 
     def value(self, name: str, point: Point, series: Series) -> float:
-        """Return a count of runs, or the mean rise time, of one learner with a strategy in one condition.
+        """Return a count of runs, or the mean rise time, of a learner with a strategy at a noise level and rate.
 
         The `name` is "failed", "dead" (collapsed), "censored" (never reached μ_r = 0.8), or "rise_time_mean" (mean
-        number of episodes until μ_r ≥ 0.8).
+        number of episodes until μ_r ≥ 0.8). μ_r is 0 for random control and 1 for dynamic programming.
         """
         return float(self._counts[name][(*point, *self._places[series])])
 
     def count(self, name: str, point: Point, series: Series) -> int:
-        """Return a count of runs as `value` does, with 0 instead of NaN."""
+        """Return a count of runs as `value` does, but as an integer, with 0 instead of NaN."""
         return int(np.nan_to_num(self.value(name, point, series)))
 
 

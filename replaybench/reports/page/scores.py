@@ -57,7 +57,7 @@ def _panel(report: ReportData, point: Point, ranked: list[Standing], span: tuple
 
 
 def _marks(report: ReportData, point: Point, standing: Standing) -> list[Trace]:
-    """Return the traces in the row of one series, which are dots for its seeds, and its mean with the interval."""
+    """Return the traces of one series (learner with a strategy), a dot for each seed, and a mean with its interval."""
     series, score = standing.series, standing.score
     runs = report.final(point, series)
     runs = runs[np.isfinite(runs)]
@@ -78,7 +78,7 @@ def _marks(report: ReportData, point: Point, standing: Standing) -> list[Trace]:
 
 
 def _table(report: ReportData) -> Table:
-    """Return a table of all learners and strategies in all conditions, with their distance from the best score."""
+    """Return a table of all learners and strategies at all noise levels and rates, with distances from the best."""
     several = len(report.plants) > 1
     heads = [
         *(["plant"] if several else []),
@@ -145,7 +145,7 @@ class Square(NamedTuple):
     Attributes:
         across: Column, from the left.
         up: Row, from below.
-        meta: Indices of the square on axes of the study, for the filters of the page.
+        meta: Index of the square on each axis of the study, such as that of its strategy, for the filters of the page.
     """
 
     across: int
@@ -164,7 +164,7 @@ def _same_colours(report: ReportData) -> str:
 
 
 def _colour_span(report: ReportData, plant: int, normalised: bool) -> tuple[float, float]:
-    """Return the values of the darkest and lightest colour, 0 and 1 for μ_r, else the range of mean final rewards."""
+    """Return the ends of the colour scale, 0 and 1 for normalised scores, else the range of mean final rewards."""
     if normalised:
         return 0.0, 1.0
     points = [point for point in report.points if point.plant == plant]
@@ -177,7 +177,7 @@ def _square_panel(
     title: str, words: str, squares: Sequence[Square], labels: tuple[Sequence[str], Sequence[str]],
     axes: tuple[str, str], span: tuple[float, float], places: Mapping[str, int],
 ) -> Panel:  # fmt: skip
-    """Return a panel of squares, whose `labels` are those of the columns from the left and of the rows from below."""
+    """Return a panel of squares, with `labels` for the columns from the left and for the rows from below."""
     low, high = span[0], span[1] if span[1] > span[0] else span[0] + 1
     digits = decimals(one.score.mean for one in squares)
     common: Trace = {"type": "heatmap", "colorscale": _COLORS, "showscale": False, "zmin": low, "zmax": high}
@@ -203,7 +203,7 @@ def _labelled(labels: Sequence[str]) -> dict[str, Any]:
 
 
 def responses_section(report: ReportData) -> Section:
-    """Return the section about the response of scores to noise and rate, for plants with several conditions."""
+    """Return the section about scores over noise and rate, for plants with several noise levels or rates."""
     panels: list[Panel] = []
     notes = []
     for plant, name in enumerate(report.plants):
@@ -241,9 +241,9 @@ def _panels(report: ReportData, points: list[Point], normalised: bool) -> list[P
 
 
 def strategies_section(report: ReportData) -> Section:
-    """Return the section that shows final scores by retention and sampling, for each condition and learner.
+    """Return the section that shows final scores by retention and sampling, for each noise level, rate and learner.
 
-    Conditions in which no two retentions were run with the same two samplings are left out.
+    A noise level and rate is left out unless two retentions and two samplings were run in all four combinations.
     """
     panels = []
     for point, ranked in report.standings.items():
@@ -256,7 +256,7 @@ def strategies_section(report: ReportData) -> Section:
 
 
 def crossed(series: Sequence[Series]) -> bool:
-    """Return whether at least two retentions were run with the same two samplings."""
+    """Return whether two retentions and two samplings were run in all four combinations."""
     samplings: dict[str, set[str]] = {}
     for names in filter(None, map(parts, series)):
         samplings.setdefault(names[0], set()).add(names[1])

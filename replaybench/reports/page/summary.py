@@ -130,7 +130,7 @@ def _conclusion(report: ReportData, plant: int) -> Conclusion | None:
 
 
 def _headline(report: ReportData, points: list[Point], ranked: list[Standing]) -> tuple[str, list[str]]:
-    """Return a headline that names the best learner and strategy over all conditions, and sentences about its lead."""
+    """Return a headline that names the best learner and strategy overall, and sentences about the lead over others."""
     if not ranked:
         lacking = "No strategy has a score in every condition"
         reason = lacking if points else f"Without {MU}, conditions have no common scale"
@@ -167,7 +167,7 @@ def _headline(report: ReportData, points: list[Point], ranked: list[Standing]) -
 
 
 def _against(close: Standing, lead: Lead, reason: str) -> str:
-    """Return a sentence that compares the best series with the next one, in which `reason` explains equal scores."""
+    """Return a sentence about the lead over the second-best learner and strategy, with a `reason` for equal scores."""
     if not lead.pairs:
         return f"The next best is {close.series.label}, with {worded(close.score)}; no seed finished under both."
     if lead.same:
@@ -191,7 +191,7 @@ def _against(close: Standing, lead: Lead, reason: str) -> str:
 
 
 def _by_condition(rankings: list[list[Standing]]) -> list[str]:
-    """Return a sentence about how often each series was best, over the conditions in which scores differ."""
+    """Return a sentence that counts at how many noise levels and rates each learner with a strategy was best."""
     rankings = [
         ranked
         for ranked in rankings

@@ -1,7 +1,7 @@
-"""Elements of a report, which are Plotly figures in the style of a sweep's other figures, and tables.
+"""Elements of the report page, such as sections, tables and Plotly figures.
 
-A panel is a small figure with the indices of its condition on the study's axes, which the page's filters use. The entry
-`meta` of a trace holds its learner, strategy or animation step. Text from files is escaped here, because Plotly
+A panel is a small figure. It states its index on the axes of the study, which the page's filters use. The entry `meta`
+of a trace holds its learner, strategy or animation step. Text from files is escaped here, because Plotly
 interprets HTML tags. Figures are dictionaries in Plotly's JSON schema. Plotly's classes would validate every property,
 which takes half the time of a large report. A test validates the figures instead.
 """
@@ -78,7 +78,7 @@ class Row:
 
     Attributes:
         cells: Text of each column.
-        places: Index of the row's value on axes of the study, for the filters of the page.
+        places: Index of the row on each axis of the study that the row depends on, for the filters of the page.
         style: Name of a class in the style sheet.
     """
 
@@ -137,15 +137,15 @@ REFERENCE_WORDS: Final = (
 
 
 def reference_line(name: str) -> dict[str, Any]:
-    """Return the style of a reference controller's line in Plotly's notation."""
+    """Return the style of the line of a reference controller, such as random control, in Plotly's notation."""
     return {"color": REFERENCE, "width": 1, "dash": REFERENCE_DASHES[name]}
 
 
 def in_reach(levels: Mapping[str, float], low: float, high: float) -> dict[str, float]:
     """Return the reference controllers that a view from `low` to `high` shows.
 
-    Random control and dynamic programming are always shown. Others are shown if they are at most `high` − `low`
-    outside.
+    Random control and dynamic programming are always shown. Other controllers are shown if they lie at most `high` −
+    `low` outside the view.
     """
     reach = high - low
     near = {name for name, level in levels.items() if low - reach <= level <= high + reach}
@@ -158,7 +158,7 @@ def plain(text: str) -> str:
 
 
 def dash(series: Series) -> str:
-    """Return the dashes of a learner with a strategy in Plotly's notation."""
+    """Return the dash pattern of the lines of a learner with a strategy, in Plotly's notation."""
     return _LINES[DASHES.index(series.dashes)]
 
 
@@ -174,7 +174,7 @@ def faded(color: str, opacity: float = BAND) -> str:
 
 
 def dark_colors() -> dict[str, str]:
-    """Return the colours of a dark page by the colours of a light page, including transparent ones."""
+    """Return a mapping from each colour of the light page, also transparent ones, to its colour on the dark page."""
     pairs = [(opacity, color) for opacity in (BAND, DOTS) for color in PALETTE]
     return DARK | {faded(color, opacity): faded(DARK[color], opacity + 0.06) for opacity, color in pairs}
 
@@ -239,7 +239,7 @@ def worded(score: Interval, digits: int | None = None) -> str:
 
 
 def needed_digits(score: Interval) -> int:
-    """Return how many decimals show that the ends of an interval differ, and that no small number is 0."""
+    """Return how many decimals an interval needs, so that its ends differ and no small number is printed as 0."""
     digits = decimals((score.mean, score.low, score.high), least=2 if abs(score.mean) < 10 else 1)
     width = score.high - score.low
     return max(digits, min(max(4, digits), -math.floor(math.log10(width)))) if width > 0 else digits
