@@ -81,12 +81,12 @@ class Reference:
 
     @property
     def usable(self) -> bool:
-        """Whether `random` and `dp` differ enough to define μ_r."""
+        """Whether the scores of random control and of DP differ enough to define the normalised score μ_r."""
         return apart(self.dp, self.random)
 
     @property
     def grid(self) -> str:
-        """Description of the grid of dynamic programming and its convergence, or an empty text."""
+        """Description of the grid of dynamic programming and its convergence. The text is empty without a grid."""
         if not self.nodes:
             return ""
         text = f"{' × '.join(map(str, self.nodes))} nodes, {self.actions} actions"
@@ -99,7 +99,10 @@ class Reference:
 
 
 def no_score(dp: float, random: float) -> str:
-    """Return the reason why two references define no μ_r, or an empty text if they do or `dp` is not finite."""
+    """Return why the rewards of dynamic programming and random control define no normalised score μ_r.
+
+    The text is empty if the two rewards define μ_r, or if `dp` is not finite.
+    """
     if not math.isfinite(dp) or apart(dp, random):
         return ""
     how = "hardly better" if dp > random else "no better"
@@ -107,13 +110,16 @@ def no_score(dp: float, random: float) -> str:
 
 
 def normalise(reward: ArrayLike, reference: Reference) -> Floats:
-    """Return μ_r = (r − r_random) / (r_dp − r_random), or NaN if the reference is not usable."""
+    """Return the normalised scores μ_r = (r − r_random) / (r_dp − r_random) of rewards r.
+
+    r_random and r_dp are the rewards of random control and dynamic programming. If they are too close, μ_r is NaN.
+    """
     span = reference.dp - reference.random if reference.usable else np.nan
     return np.asarray((np.asarray(reward, np.float64) - reference.random) / span)
 
 
 def reference(plant: Plant, frequency: float | None = None, noise: float = 0.0, rule: Rule | None = None) -> Reference:
-    """Return the reference scores of a plant from the cache, or compute them.
+    """Return the scores of a plant under simple controllers, such as random control, from the cache or computed.
 
     Args:
         plant: The plant.
@@ -135,7 +141,7 @@ def reference(plant: Plant, frequency: float | None = None, noise: float = 0.0, 
 
 
 def kept_reference(plant: Plant, frequency: float, noise: float, rule: Rule | None) -> Reference | None:
-    """Return the reference scores of a plant from the cache, or None if they are missing or damaged."""
+    """Return the reference scores of a plant from the cache, or None if the file is missing or damaged."""
     path = kept_at(plant, frequency, noise, rule)
     with contextlib.suppress(OSError, UserError):
         return build(Reference, read_header(path, _KIND).facts, str(path))

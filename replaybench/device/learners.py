@@ -94,7 +94,7 @@ class DeviceLearner:
 
 
 def check(kind: type[Learner], config: Any, refer: bool = False) -> None:
-    """Raise `UserError` if a learner with these settings runs on the CPU only; `refer` is whether ReF-ER is used."""
+    """Raise `UserError` if a learner with these settings, or with ReF-ER if `refer` is True, runs on the CPU only."""
     name = kind.__name__
     if kind not in LEARNERS:
         possible = ", ".join(learner.__name__ for learner in LEARNERS)

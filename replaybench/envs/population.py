@@ -59,7 +59,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         plant: The plant, or its name for `make_plant`.
         num_envs: Number of members M.
         parameters: Values of the plant's parameters by name, if `plant` is a name.
-        frequency: Control rate [Hz], at which an episode has a whole number of steps. By default the plant's own rate.
+        frequency: Control rate [Hz]. The number of steps in an episode must be whole. The default is the plant's rate.
         sensor_noise: Standard deviation of the noise that is added to every normalised state.
         actuator_noise: Standard deviation of the noise that is added to every normalised action.
         seed: Root seed of the noise and of random initial states.
@@ -174,7 +174,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
             terminated: Whether each member has reached a terminal state, bool `[M]`.
             truncated: Whether a time limit or the simulator has ended each episode, bool `[M]`.
             infos: Arrays by name. `true_state` contains all states, normalised and without noise, float32 `[M, S]`.
-                `sensor_noise` is the noise on the observed states, and `actuator_noise` that on the actions, float32.
+                `sensor_noise` and `actuator_noise` contain the noise on observed states and on actions, float32.
                 `event` contains the plant's events in this step as bits, int64 `[M]`. Plants may add further arrays.
         """
         if not self._started:
@@ -220,7 +220,10 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         return plant.normalise_state(after), reward
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """Return a copy of the complete state as arrays `[M, ...]` by name, with `observed` in physical units."""
+        """Return a copy of the complete state of all members as arrays `[M, ...]` by name.
+
+        The array `observed` contains the states of the plant in physical units.
+        """
         return {name: array.copy() for name, array in self._changing().items()} | self._engine.get_state()
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
@@ -278,7 +281,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
 
 
 class SingleEnv(gymnasium.Env[Float32Array, Float32Array]):
-    """A Gymnasium environment of one plant, with the id `replaybench/Name-v0` and the settings of `PopulationEnv`."""
+    """A Gymnasium environment that simulates one copy of a plant, with the keyword arguments of `PopulationEnv`."""
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 50}  # noqa: RUF012 (as in Gymnasium)
 
@@ -293,9 +296,9 @@ class SingleEnv(gymnasium.Env[Float32Array, Float32Array]):
 
     @property
     def spec(self) -> EnvSpec | None:
-        """The specification from Gymnasium's registry, with the `max_episode_steps` of the current control rate.
+        """The specification from Gymnasium's registry, in which `max_episode_steps` fits the current control rate.
 
-        A fixed time limit in the registry would truncate episodes at higher rates.
+        With a fixed number of steps, episodes at higher rates would be truncated too early.
         """
         return self._spec
 
