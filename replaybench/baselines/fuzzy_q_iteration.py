@@ -1,7 +1,7 @@
 """Fuzzy Q-iteration: dynamic programming on a grid (Buşoniu et al., 2010).
 
-The value of action j at grid node i is θ[i, j]. Between nodes, values are interpolated with weights Φ. The next state x′
-and the reward R of every node and action come from a noise-free simulation of the plant. Each sweep θ ← R + γ max_j
+The value of action j at grid node i is θ[i, j]. Between nodes, values are interpolated with weights Φ. The next state
+x′ and the reward R of every node and action come from a noise-free simulation of the plant. Each sweep θ ← R + γ max_j
 Φ(x′) θ contracts by γ towards the fixed point. Solutions are cached on disk.
 """
 
@@ -242,8 +242,8 @@ def solve(
     Args:
         plant: The plant, which must have equations.
         frequency: Control rate in Hz.
-        grid: The grid; by default that of the plant.
-        discount: Discount γ per control step; by default that of `reference_discount`.
+        grid: The grid. By default this is the grid that the plant declares.
+        discount: Discount factor γ per control step. By default this is the result of `reference_discount`.
         variant: `synchronous` sweeps use the values of the last sweep, and `asynchronous` sweeps work in place.
             `modified` is modified policy iteration, which converges faster to the same values.
         tolerance: The sweeps stop if no action value changes by more than `tolerance` times the largest |reward|.

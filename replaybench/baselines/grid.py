@@ -110,7 +110,7 @@ class Grid:
 
 
 def plant_grid(plant: OdePlant, nodes: Sequence[int] | None = None) -> Grid:
-    """Return the grid that a plant declares for dynamic programming, or one with other numbers of nodes.
+    """Return the grid that a plant declares for dynamic programming, with other numbers of nodes if `nodes` is given.
 
     Raises:
         UserError: The plant declares no grid.

@@ -1,4 +1,4 @@
-"""The choice of the grid for dynamic programming, and estimates of the time and memory that reference scores take.
+"""The choice of the grid for dynamic programming, and estimates of the time and memory of scores.
 
 Rule `paper` uses the declared grid, which follows de Bruin et al. (2018). How fine a grid must be depends on the
 control rate. Therefore rule `converged` refines the grid until the return of greedy control no longer changes.
@@ -78,7 +78,7 @@ def reference_solution(plant: OdePlant, frequency: float, rule: Rule | None = No
 
     Rule `converged` refines the grid by `FACTOR` per axis, with a node on the reference state. It stops when the greedy
     return without noise changes by less than `CLOSE`, or before the grid exceeds `MOST_PAIRS` or `MOST_SUBSTEPS`. The
-    best solution is returned.
+    solution with the highest return is the result.
     """
     rule, grid = rule_for(plant, rule), plant_grid(plant)
     if rule == "paper":
@@ -151,7 +151,7 @@ _PAIR_BYTES: Final = 40
 
 
 def check_effort(plant: Plant, frequency: float, noise: float = 0.0) -> None:
-    """Raise `UserError` if the reference scores of a plant at a control rate in Hz would take hours."""
+    """Raise `UserError` if the scores of dynamic programming and random control would take hours of computing."""
     where = f"the reference of {plant.name} at {frequency:g} Hz would take hours:"
     repetitions = 1
     if isinstance(plant, OdePlant) and plant.grid_nodes:
@@ -187,7 +187,7 @@ _SWEPT: Final = 0.3
 
 
 def reference_seconds(plant: Plant, frequency: float, noise: float, rule: Rule | None, step: float) -> float:
-    """Estimate the seconds that reference scores take on one core.
+    """Estimate the seconds that the scores of dynamic programming and random control take on one core.
 
     `step` is the time of one step of a plant without equations, in seconds.
     """
@@ -208,7 +208,7 @@ def reference_seconds(plant: Plant, frequency: float, noise: float, rule: Rule |
 
 
 def reference_bytes(plant: Plant, rule: Rule | None) -> int:
-    """Return the largest memory in bytes that reference scores may need."""
+    """Return the largest memory in bytes that the score of dynamic programming may need."""
     if not isinstance(plant, OdePlant) or not plant.grid_nodes:
         return 0
     pairs = plant_grid(plant).size * len(action_grid(plant))

@@ -123,9 +123,9 @@ def reference(plant: Plant, frequency: float | None = None, noise: float = 0.0, 
 
     Args:
         plant: The plant.
-        frequency: Control rate in Hz; by default that of the plant.
+        frequency: Control rate in Hz. By default this is the plant's rate.
         noise: Standard deviation of both sensor and actuator noise, normalised.
-        rule: Rule that chooses the grid, `converged` or `paper`; by default that of the plant.
+        rule: Rule that chooses the grid, `converged` or `paper`. By default this is the plant's rule.
 
     Raises:
         UserError: A setting is out of its range, or the computation would take hours.
@@ -141,7 +141,7 @@ def reference(plant: Plant, frequency: float | None = None, noise: float = 0.0, 
 
 
 def kept_reference(plant: Plant, frequency: float, noise: float, rule: Rule | None) -> Reference | None:
-    """Return the reference scores of a plant from the cache, or None if the file is missing or damaged."""
+    """Read a plant's scores under simple controllers from the cache, or return None without a valid file."""
     path = kept_at(plant, frequency, noise, rule)
     with contextlib.suppress(OSError, UserError):
         return build(Reference, read_header(path, _KIND).facts, str(path))
@@ -149,7 +149,7 @@ def kept_reference(plant: Plant, frequency: float, noise: float, rule: Rule | No
 
 
 def kept_at(plant: Plant, frequency: float, noise: float, rule: Rule | None) -> Path:
-    """Return the path of a plant's reference scores in the cache."""
+    """Return the path of the cached file with a plant's scores under simple controllers."""
     facts = [plant.fingerprint(), grid_facts(plant), _rule(plant, rule), float(frequency), float(noise)]
     depends_on = [*facts, NUMERICS_VERSION, *refinement_key(plant), REPETITIONS, OBSERVER_GAIN, _SEED]
     return cached_at("references/", depends_on)

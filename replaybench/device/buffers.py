@@ -143,11 +143,11 @@ class DeviceBuffers:
                 self.view(memory, name)[:] = 0xFFFFFFFF
 
     def state(self, memory: NDArray[np.uint8]) -> NDArray[Any]:
-        """Return the counters of all buffers, a structured array `[M]`, as a view of their memory `[M, bytes]`."""
+        """Return the counters of M buffers, a structured array `[M]`, as a view of the buffers' memory `[M, bytes]`."""
         return memory[:, : STATE.itemsize].view(STATE)[:, 0]
 
     def view(self, memory: NDArray[np.uint8], name: str) -> NDArray[Any]:
-        """Return the named array of all buffers, `[M, …]`, as a view of their memory `[M, bytes]`."""
+        """Return the array `name` of M buffers, `[M, …]`, as a view of the buffers' memory `[M, bytes]`."""
         start, dtype, shape = self.arrays[name]
         flat = memory[:, start : start + dtype.itemsize * math.prod(shape)].view(dtype)
         return flat.reshape(len(memory), *shape)

@@ -69,7 +69,7 @@ class DeviceLearner:
         return struct.pack(f"{len(flat)}f3i", *flat, *counts, getattr(config, "temperature", None) is None)
 
     def arrays(self) -> tuple[Floats32, Floats32]:
-        """Return the parameters `[M, hot_size]` and the optimiser moments `[M, cold_size]` of all members."""
+        """Return the parameters `[M, hot_size]` and optimiser moments `[M, cold_size]` of M independent learners."""
         members = len(self.learner.setting.members)
         hot, cold = np.zeros((members, self.hot_size), np.float32), np.zeros((members, self.cold_size), np.float32)
         for part, columns, array in self._parts(hot, cold):
@@ -77,12 +77,12 @@ class DeviceLearner:
         return hot, cold
 
     def load(self, hot: Floats32, cold: Floats32) -> None:
-        """Copy the parameters `hot` and the optimiser moments `cold` of all members back into the learner."""
+        """Copy the parameters `hot` and the optimiser moments `cold` of M independent learners back into `learner`."""
         for part, columns, array in self._parts(hot, cold):
             array[...] = part[:, columns]
 
     def _parts(self, hot: Floats32, cold: Floats32) -> Iterator[tuple[Floats32, Integers, NDArray[Any]]]:
-        """Yield for each array of the learner: `hot` or `cold`, the columns in it, and the array itself."""
+        """Yield for each array of the learner whether it lies in `hot` or `cold`, its columns there, and the array."""
         learner, start = self.learner, 0
         for name, network in (*self._trained.items(), *learner.targets.items()):
             columns = start + self._places[name]

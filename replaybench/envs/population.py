@@ -139,7 +139,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Float32Array, dict[str, Any]]:
-        """Start new episodes of the chosen members, and return the observations and infos of all members.
+        """Start new episodes of chosen members (copies of the plant), and return observations and infos of all members.
 
         Args:
             seed: New root seed for the random streams of the chosen members. With None, the streams continue.
@@ -163,7 +163,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
     def step(
         self, actions: ArrayLike
     ) -> tuple[Float32Array, NDArray[np.float64], BoolArray, BoolArray, dict[str, Any]]:
-        """Advance every member with a running episode by one control step, and return new arrays.
+        """Advance every copy of the plant with a running episode by one control step, and return new arrays.
 
         Args:
             actions: Commanded actions `[M, A]`, which are clipped to [-1, 1].
@@ -200,7 +200,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         return self._of_seen(signals.observation), engine.reward.copy(), *ended, self._infos()
 
     def simulate(self, state: ArrayLike, action: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Advance given states by one control step without noise and without changing the members.
+        """Advance given states by one control step without noise. The state of the environment does not change.
 
         Args:
             state: Normalised states `[..., S]`.
@@ -238,7 +238,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         self._begun[:] = self._started = True
 
     def render(self) -> tuple[NDArray[np.uint8], ...] | None:
-        """Return one image uint8 `[height, width, 3]` per member, or None if there is no render mode."""
+        """Return an image uint8 `[height, width, 3]` of each copy of the plant, or None if `render_mode` is None."""
         if self.render_mode is None:
             return None
         return tuple(self._frame(member) for member in range(self.num_envs))
@@ -329,7 +329,7 @@ class SingleEnv(gymnasium.Env[Float32Array, Float32Array]):
         return observation[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), _first(infos)
 
     def render(self) -> NDArray[np.uint8] | None:
-        """Return an image uint8 `[height, width, 3]`, or None if there is no render mode."""
+        """Return an image uint8 `[height, width, 3]`, or None if `render_mode` is None."""
         frames = self.population.render()
         return None if frames is None else frames[0]
 

@@ -150,7 +150,7 @@ class Drafting(Plant):
         return {"strength": self.strength_spread, "period": self.period_spread, **loads}
 
     def start(self, draws: Stream, chosen: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return random initial poses `[n, 3]` and phases of the wake `[n]` of the n members marked in `chosen` `[M]`.
+        """Return random initial poses `[n, 3]` and phases of the wake `[n]` of the n ellipses marked in `chosen`.
 
         A pose consists of the position x, y in cylinder diameters and the angle θ [rad]. A phase is in [0, 1).
         """

@@ -64,16 +64,16 @@ class Engine(ABC):
         """Start an episode of the members marked in `chosen` `[M]`, and write their initial states to `observed`.
 
         Implementations get random numbers from `draws.uniform(count, chosen)`, which uses the streams of the chosen
-        members only. Implementations must not change the other members.
+        members only. Implementations must not change the other members. Members are copies of the plant.
         """
 
     @abstractmethod
     def advance(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
-        """Advance the members marked in `running` `[M]` by one control step under the physical `action` `[M, A]`.
+        """Advance the copies of the plant marked in `running` `[M]` by one step under the physical `action` `[M, A]`.
 
-        Implementations write the rows of these members in `observed`, `reward` and `terminated`. In `event` and
-        `truncated`, they need to write only values other than 0. The caller sets `reward`, `event` and `truncated` to 0
-        before the call. Implementations must not change the rows and states of other members.
+        Implementations write the rows of these copies in `observed`, `reward` and `terminated`. In `event` and
+        `truncated`, only values other than 0 have to be written. The caller sets `reward`, `event` and `truncated` to 0
+        before the call. Implementations must not change the rows and states of other copies.
         """
 
     def changing(self) -> dict[str, NDArray[Any]]:
@@ -97,7 +97,7 @@ class Engine(ABC):
         return {}
 
     def frame(self, member: int) -> NDArray[np.uint8] | None:
-        """Return an image uint8 `[height, width, 3]` of one member, or None if `Plant.draw` has to draw the member."""
+        """Return an image uint8 `[height, width, 3]` of one copy of the plant, or None if `Plant.draw` draws it."""
         return None
 
     def close(self) -> None:  # noqa: B027 (most engines have no such resources)

@@ -132,7 +132,7 @@ class Plant:
         return (10.0,) * len(self.state_names)
 
     def engine(self, num_envs: int, frequency: float) -> Engine:
-        """Return an engine that simulates `num_envs` members at the control rate `frequency` [Hz]."""
+        """Return a simulator of `num_envs` copies of the plant at the control rate `frequency` [Hz]."""
         raise NotImplementedError
 
     def made_of(self) -> str:
@@ -364,7 +364,7 @@ class FixedStepPlant(Plant):
 
     @property
     def observation_limit(self) -> tuple[float, ...]:
-        """The bounds of the components in `observes`."""
+        """Bounds on the absolute values of the observed components, as declared in `observes`."""
         return tuple(entry.limit for entry in self.observes)
 
     def physics_steps(self, frequency: float) -> int:

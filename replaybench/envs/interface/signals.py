@@ -82,21 +82,21 @@ class Signals:
         )  # fmt: skip
 
     def rest(self, chosen: NDArray[np.bool_]) -> None:
-        """Set the last action and the last actuator noise of the chosen members to 0."""
+        """Set the last action and the last actuator noise to 0 for the copies of the plant marked in `chosen` `[M]`."""
         self.action[chosen] = 0.0
         self.actuator_error[chosen] = 0.0
 
     def disturbed(self, running: NDArray[np.bool_]) -> NDArray[np.float64]:
         """Return the current actions with noise in physical units, `[M, A]`, in an array that the next call overwrites.
 
-        Noise is added only for the members marked in `running` `[M]`.
+        Noise is added only for the copies of the plant marked in `running` `[M]`.
         """
         noise = self.actuator.state, self.actuator_noise, self.actuator_error
         _disturb(self.action, running, *noise, *self._of_actions, self._physical)
         return self._physical
 
     def sense(self, observed: NDArray[np.float64], chosen: NDArray[np.bool_]) -> None:
-        """Compute the noisy observations of the members marked in `chosen` `[M]` from the physical states `[M, S]`.
+        """Compute noisy observations from the physical states `observed` `[M, S]` of the plants marked in `chosen`.
 
         If `Plant.saturates` is True, a noise-free state beyond `observation_limit` becomes the limit, and NaN becomes
         0.

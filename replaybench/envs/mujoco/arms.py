@@ -77,7 +77,7 @@ class MujocoReacher(MujocoPlant):
     def start(
         self, draws: Stream, chosen: NDArray[np.bool_], qpos: Vector, qvel: Vector
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return random positions and velocities of the arm, and of a resting goal with a uniform density in a disc."""
+        """Return random positions and velocities of the arm, and a resting goal at a random point of a disc."""
         position = qpos + 0.1 * (2.0 * draws.uniform(len(qpos), chosen) - 1.0)
         velocity = qvel + 0.005 * (2.0 * draws.uniform(len(qvel), chosen) - 1.0)
         velocity[:, -2:] = 0.0

@@ -243,7 +243,7 @@ class _Roamer(MujocoPlant):
     observe = staticmethod(observe_past_xy)
     reward = staticmethod(reward_roamer)
     strictly_between: ClassVar[bool] = False
-    """Whether the height must be strictly between its bounds."""
+    """Whether the robot gets its bonus only if its height is strictly between the bounds."""
 
     def marker_of(self, raw: NDArray[np.float64]) -> NDArray[np.float64]:
         return raw[:, -2:]

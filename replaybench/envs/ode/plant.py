@@ -213,7 +213,7 @@ _LONGEST_PROJECTED: Final = 0.01  # longest step [s] of plants with `project`, w
 
 
 class StepChoice(NamedTuple):
-    """A Runge-Kutta step that step doubling has selected."""
+    """A Runge-Kutta step, chosen by halving the step until the state after a control step hardly changes."""
 
     step: float  # [s]
     change: float  # largest change of 95 % of the tested states if the step is halved, relative to a state's scale

@@ -54,7 +54,7 @@ class Obstacle:
 
 
 class FreeEllipse:
-    """The ellipse of the drafting task, which the fluid and an external force move."""
+    """An ellipse in a flow that is moved by the fluid and by an external force."""
 
     def __init__(self, grid: Grid) -> None:
         self._h, self._corner = grid.h, grid.corner

@@ -1,7 +1,7 @@
-"""The engine of the drafting task in simulated flow, with one two-dimensional Navier–Stokes solution per member.
+"""The simulator of M ellipses, each in its own two-dimensional Navier–Stokes solution behind a cylinder.
 
-This engine takes ten thousand times as long as the engine of the tabulated wake. It needs 1.3 MB of memory per member
-at 16 cells per cylinder diameter. Units are the cylinder's diameter D and the stream's speed U.
+This simulator takes ten thousand times as long as that of the tabulated wake. It needs 1.3 MB of memory per ellipse at
+16 cells per cylinder diameter. Units are the cylinder's diameter D and the stream's speed U.
 """
 
 import contextlib
@@ -168,11 +168,11 @@ class NavierStokes(DraftingEngine):
         super().set_state(state)
 
     def frame(self, member: int) -> NDArray[np.uint8]:
-        """Return an image uint8 `[320, 640, 3]` of a member's vorticity, with the bodies and the last action."""
+        """Return an image uint8 `[320, 640, 3]` of the vorticity around an ellipse, with the last action."""
         return self.picture().frame(*self.vorticity(member), self.body[member, :3], self.applied[member])
 
     def vorticity(self, member: int) -> tuple[Array, tuple[float, float, float, float]]:
-        """Return a member's vorticity [U/D] at the inner corners of nx × ny grid cells, and the extent for a picture.
+        """Return the vorticity [U/D] of one flow at the inner corners of nx × ny cells, and the extent for a picture.
 
         The vorticity has the shape `[ny − 1, nx − 1]`, and its first row has the lowest y. The extent is lowest x,
         highest x, lowest y and highest y [D]. It reaches half a cell beyond the outermost of these corners.
