@@ -39,8 +39,7 @@ class LinearQuadraticRegulator:
     """A linear-quadratic regulator that holds a plant at its reference state z₀.
 
     It applies a = a₀ − K (z − z₀), clipped to [−1, 1]. The state z and the action a are normalised. Differences of
-    angles are wrapped.
-    The weights of the quadratic cost are identity matrices.
+    angles are wrapped. The weights of the quadratic cost are identity matrices.
 
     Attributes:
         plant: The plant.

@@ -51,8 +51,7 @@ class Transitions(NamedTuple):
 
     Attributes:
         cell: Grid cell of the next state, shape `[P]`.
-        weight: Interpolation weights of the corners of that cell, shape `[P, 2^S]`. The weights are 0 if
-            the next state is terminal.
+        weight: Interpolation weights of the corners of that cell, shape `[P, 2^S]`; 0 if the next state is terminal.
         reward: Reward, shape `[P]`.
     """
 
@@ -86,7 +85,7 @@ def transitions(plant: OdePlant, frequency: float, grid: Grid, actions: Floats) 
 def most_sweeps(discount: float, tolerance: float) -> int:
     """Return the largest number of sweeps that fuzzy Q-iteration needs until convergence.
 
-    Then no action value changes by more than `tolerance` times the largest |reward|. The number includes 50 additional
+    After these sweeps, no action value changes by more than `tolerance` times the largest |reward|. The number includes 50 additional
     sweeps because of rounding errors.
     """
     return math.ceil(math.log(tolerance) / math.log(discount)) + 50
@@ -229,7 +228,7 @@ _KIND: Final = "dynamic programming"
 
 
 def reference_discount(plant: Plant, frequency: float) -> float:
-    """Return the discount factor per step at a control rate in Hz with the same time constant as the plant's own."""
+    """Convert a plant's discount factor to another control rate in Hz, with the same horizon in seconds."""
     return float(plant.discount ** (plant.frequency / frequency))
 
 
@@ -273,7 +272,7 @@ def solve(
 
 
 def keep(solution: Solution, tolerance: float = TOLERANCE) -> None:
-    """Store a solution in the cache."""
+    """Store a solution of fuzzy Q-iteration in the cache."""
     key = solution.plant, solution.frequency, solution.grid, solution.discount, solution.variant, tolerance
     _store(_depends_on(*key), (solution.theta, solution.convergence))
 

@@ -34,7 +34,7 @@ _LEVELS: Final = 7
 _COUNTERS: Final = ("collected", "offers", "count", "updates", "offers_before", "updates_before")
 _HEADS: Final = (("td_head", "i4", 2), ("exploration_head", "i4", 2), ("largest", "f4"), ("padding", "u4"))
 STATE: Final = np.dtype([*((name, "u4") for name in _COUNTERS), *_HEADS])
-"""Data type of the counters of a buffer; equal to the C++ struct `ReplayState`."""
+"""Data type of the counters of a buffer, equal to the C++ struct `ReplayState`."""
 
 
 class OrderPlaces(ctypes.Structure):

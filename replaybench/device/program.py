@@ -170,7 +170,7 @@ class Host:
 
 
 def members_at_once(program: Program, free: int) -> int:
-    """Return how many members of a program fit into `free` bytes, or raise `UserError` if not even one fits."""
+    """Return how many members (independent learners) fit into `free` bytes, or raise `UserError` if none fits."""
     each = int(program.memory.shape[1])
     if each > free:
         raise UserError(

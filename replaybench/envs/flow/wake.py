@@ -94,9 +94,9 @@ def street(phase: float) -> NDArray[np.float64]:
 def flow(x: float, y: float, vortices: NDArray[np.float64]) -> Field:
     """Return the velocity and acceleration of the water at (x, y) for the `vortices` from `street`.
 
-    A vortex turns the water at the rate `Γ/2π g` with `g = (1 − e^{−r²/c})/r²`. Here Γ is its circulation, c its
-    squared core radius, and r the distance from it. The acceleration is `∂u/∂t + (u·∇)u`, with every term in closed
-    form.
+    A vortex turns the water at the rate `Γ/2π g` with `g = (1 − e^{−r²/c})/r²`. Here Γ is the circulation of
+    the vortex, c its squared core radius, and r the distance from its centre. The acceleration is `∂u/∂t + (u·∇)u`,
+    with every term in closed form.
     """
     reach = x * x + y * y + SOURCE_CORE
     strength = SOURCE / (2.0 * math.pi)

@@ -20,7 +20,7 @@ Mask = NDArray[np.bool_]
 
 @kernel
 def control_cost(action: Array, m: int) -> float:
-    """Return the sum of the squared controls of the member with index m."""
+    """Return the sum of the squared controls in the row m of `action` `[M, A]`."""
     total = 0.0
     for a in range(action.shape[1]):
         total += action[m, a] * action[m, a]

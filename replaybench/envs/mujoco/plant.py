@@ -335,7 +335,7 @@ class MujocoPlant(FixedStepPlant):
         return data.qpos, data.qvel
 
     def marker_of(self, raw: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the positions `[M, 2]` from which `reward` measures progress. `raw` has the arrays of `pieces`."""
+        """Return the positions `[M, 2]` from which `reward` measures progress. A row of `raw` contains `pieces`."""
         return raw[:, :2]
 
     def constants(self) -> tuple[float, ...]:

@@ -140,7 +140,7 @@ class OdePlant(Plant):
 
 
 class RungeKutta(Engine):
-    """The simulator of plants with differential equations, which all its members integrate with equal steps."""
+    """A simulator that integrates the differential equations of M copies of a plant by Runge-Kutta steps."""
 
     def __init__(self, plant: OdePlant, num_envs: int, frequency: float) -> None:
         super().__init__(num_envs, len(plant.state_names), frequency)

@@ -66,7 +66,7 @@ FUNCTIONS: Final = ("rhs", "reward", "project", "terminated")
 
 
 class Equations(Protocol):
-    """The attributes of an `OdePlant` that kernels need, in addition to its compiled functions."""
+    """The attributes of an `OdePlant`, apart from its functions, that the compiled integration needs."""
 
     @property
     def name(self) -> str: ...

@@ -95,7 +95,7 @@ def circle(x: Array, y: Array) -> Array:
 
 
 def half_circle(x: Array, y: Array) -> Array:
-    """Return the signed distance of points (x, y) from the D-section, the half of a cylinder with x < 0."""
+    """Return the signed distance of points (x, y) from a D-section: the half x < 0 of a cylinder of diameter 1."""
     return np.maximum(np.hypot(x, y) - 0.5, x)
 
 

@@ -29,7 +29,7 @@ REYNOLDS: Final = 400.0
 PHASES: Final = 32
 """Number of snapshots of the wake in a period, 0.14 D/U apart."""
 SOLVER: Final = "eae897ff5330e14f9c89d51fdf8374fe8f721032bddbe1721f8161e291861a68"
-"""Identifier of the solver in cell ids and in cached wakes. Replace it when a change alters numbers of the flow."""
+"""Identifier of the solver, on which ids of results and cached wakes depend. Replace it when numbers change."""
 SETTLING: Final = 60.0
 """Time [D/U] after which vortex shedding is regular if the flow starts with the result of `stirred`."""
 
