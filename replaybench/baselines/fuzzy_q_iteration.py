@@ -85,8 +85,8 @@ def transitions(plant: OdePlant, frequency: float, grid: Grid, actions: Floats) 
 def most_sweeps(discount: float, tolerance: float) -> int:
     """Return the largest number of sweeps that fuzzy Q-iteration needs until convergence.
 
-    After these sweeps, no action value changes by more than `tolerance` times the largest |reward|. The number includes 50 additional
-    sweeps because of rounding errors.
+    After these sweeps, no action value changes by more than `tolerance` times the largest |reward|. The number
+    includes 50 additional sweeps because of rounding errors.
     """
     return math.ceil(math.log(tolerance) / math.log(discount)) + 50
 
