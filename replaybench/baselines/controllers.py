@@ -58,7 +58,7 @@ class LinearQuadraticRegulator:
     equilibrium: Floats
 
     def act(self, observation: Floats32) -> Floats32:
-        """Return actions, float32 `[M, A]`, for normalised observations of each member, `[M, S]`."""
+        """Return an action for each of M normalised observations `[M, S]`, float32 `[M, A]`."""
         error = short_way(
             np.asarray(observation, np.float64) - self.reference, self.plant.periodic, self.plant.state_scale
         )

@@ -132,7 +132,7 @@ def _refine(plant: OdePlant, frequency: float, grid: Grid) -> Refinement:
 
 
 def _reward(controller: Controller, plant: OdePlant, frequency: float, members: int = 1) -> float:
-    """Return the mean score of one noise-free episode of each member."""
+    """Return the mean score of `members` noise-free episodes."""
     env = PopulationEnv(plant, members, frequency=frequency, seed=_SEED, role="evaluation")
     return float(run_episode(controller, env).mean())
 

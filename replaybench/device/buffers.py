@@ -136,7 +136,7 @@ class DeviceBuffers:
         self.source = f'#include "replay.cuh"\nstruct Rules {{\n{lines}}};\n'
 
     def start(self, memory: NDArray[np.uint8]) -> None:
-        """Turn memory `[M, bytes]`, all bytes of which are zero, into one empty buffer for each member."""
+        """Turn memory `[M, bytes]`, all bytes of which are zero, into M empty buffers."""
         self.state(memory)["largest"] = 1.0
         for name in ("td_bits", "exploration_bits"):
             if name in self.arrays:

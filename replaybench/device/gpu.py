@@ -82,7 +82,7 @@ class GPU:
         self._held: dict[int, Any] = {}
 
     def advance(self, count: int) -> Rounds:
-        """Run `count` rounds (training episodes or iterations) of every member, and return the scores of the rounds."""
+        """Run `count` training episodes or iterations of every learner, and return the scores."""
         from cuda.core import LaunchConfig, launch
 
         program = self.program

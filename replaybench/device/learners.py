@@ -36,8 +36,8 @@ class DeviceLearner:
 
     Attributes:
         source: C++ text that defines the types `Shape` and `Learner`. Code after this text may call `Learner::update`.
-        hot_size: Number of floats for the parameters of a member, with target networks and padding.
-        cold_size: Number of floats for the optimiser moments of a member, with padding.
+        hot_size: Number of floats for the parameters of one learner, with target networks and padding.
+        cold_size: Number of floats for the optimiser moments of one learner, with padding.
 
     Raises:
         UserError: The learner, or one of its options, runs on the CPU only.
@@ -57,7 +57,7 @@ class DeviceLearner:
         self.source = _source(learner)
 
     def settings(self) -> bytes:
-        """Return the bytes of the C++ struct `LearnerSettings`, which is the same for all members."""
+        """Return the bytes of the C++ struct `LearnerSettings`, which all independent learners share."""
         learner, config = self.learner, self.learner.config
         adams = [_adam(learner.adams[name]) for name in self._trained if name != "critic2"]
         if isinstance(learner, DQN):

@@ -69,7 +69,7 @@ class Program:
         source: Complete C++ source text.
         threads: Number of threads in a thread block, which depends on the batch size.
         settings: The C++ struct `RunSettings`.
-        memory: Complete state of each member as bytes, `[M, bytes]`.
+        memory: Complete state of each learner with its plant and buffer as bytes, `[M, bytes]`.
         rounds: Number of finished rounds (training episodes or iterations).
 
     Raises:
@@ -117,7 +117,7 @@ class Program:
         return self.memory[:, self._parts[name]]
 
     def place(self, name: str) -> slice:
-        """Return the byte range of a part (`run`, `hot`, `cold` or `replay`) within a member's memory."""
+        """Return the byte range of a part (`run`, `hot`, `cold` or `replay`) within the memory of one learner."""
         return self._parts[name]
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -153,7 +153,7 @@ class Host:
             setattr(program.settings.replay, name, table.ctypes.data)
 
     def advance(self, count: int) -> Rounds:
-        """Run `count` rounds (training episodes or iterations) of every member, and return the scores of the rounds."""
+        """Run `count` training episodes or iterations of every learner, and return the scores."""
         program = self.program
         found = Rounds(*(np.full((len(program.memory), count), np.nan) for _ in Rounds._fields))
         self.library.run_rounds(
@@ -164,7 +164,7 @@ class Host:
         return found
 
     def fetch(self, *places: slice, members: int | None = None) -> None:
-        """Do nothing, because the memory of the members is already on the host."""
+        """Do nothing, because the memory of all learners is already on the host."""
 
     push = close = fetch
 

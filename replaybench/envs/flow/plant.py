@@ -277,7 +277,7 @@ class DraftingEngine(Engine):
     """The base class of simulators of M ellipses, each in the wake of its own cylinder.
 
     Attributes:
-        applied: Last action of each member, float64 `[M, 3]`.
+        applied: Last action on each ellipse, float64 `[M, 3]`.
     """
 
     def __init__(self, plant: Drafting, num_envs: int, frequency: float) -> None:

@@ -131,8 +131,8 @@ def move(
     diameter D, the stream's speed U and the density ρ.
 
     Args:
-        state: States of all members, float64 `[M, STATES]`.
-        m: Index of the member.
+        state: States of M ellipses, float64 `[M, STATES]`.
+        m: Index of the ellipse to advance.
         fx, fy, torque: External force [ρU²D] and torque [ρU²D²].
         box: Bounds of the ellipse's centre, as in `Drafting.box`.
         seconds: Total length of all `substeps` [D/U].
@@ -272,7 +272,7 @@ class VortexWake(DraftingEngine):
         return {"state": self.state, "laws": laws, "applied": self.applied}
 
     def frame(self, member: int) -> NDArray[np.uint8]:
-        """Return an image uint8 `[320, 640, 3]` of an ellipse in its wake. Its effect on the vortices is not drawn."""
+        """Return an image uint8 `[320, 640, 3]` of an ellipse in a vortex wake, without the effect of the ellipse."""
         columns, rows = np.linspace(VIEW[0], VIEW[1], 211), np.linspace(VIEW[2], VIEW[3], 106)
         water = vorticity(columns, rows, float(self.state[member, 7]))
         return self.picture().frame(water, VIEW, self.state[member, :3], self.applied[member])

@@ -78,7 +78,7 @@ class StepwiseEngine(Engine):
             self.observed[m], self.reward[m], self.terminated[m], self.truncated[m] = step
 
     def changing(self) -> dict[str, NDArray[Any]]:
-        """Return by name each member's seed, its number of actions in this episode, and these actions."""
+        """Return by name the seed, the number of actions and the actions of the episode of each copy of the plant."""
         return {"seed": self._seed, "taken": self._taken, "actions": self._actions}
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:

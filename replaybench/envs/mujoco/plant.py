@@ -345,7 +345,7 @@ class MujocoPlant(FixedStepPlant):
     def start(
         self, draws: Stream, chosen: NDArray[np.bool_], qpos: Vector, qvel: Vector
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return random initial positions and velocities near `qpos` and `qvel`, with one row per chosen member."""
+        """Return random positions and velocities near `qpos` and `qvel`, with a row for each True in `chosen` `[M]`."""
         noise: float = getattr(self, "reset_noise_scale")  # noqa: B009 (tasks that use this method have the field)
         start = qpos + noise * (2.0 * draws.uniform(len(qpos), chosen) - 1.0)
         if self.velocity_noise == "normal":

@@ -197,7 +197,7 @@ class NavierStokes(DraftingEngine):
             pass
 
     def _advance(self, member: int, force: Array, sample: float) -> bool:
-        """Advance a member by a control step, or until its ellipse leaves the box, and return whether it left."""
+        """Advance an ellipse by a control step, or until it leaves its box, and return whether it has left."""
         body = self.body[member]
 
         def bodies(u: Array, v: Array, dt: float) -> None:
@@ -207,7 +207,7 @@ class NavierStokes(DraftingEngine):
         return any(outside(body[0], body[1], self.plant.box) for _ in self._steps(member, sample, bodies))
 
     def _steps(self, member: int, seconds: float, bodies: Callable[[Array, Array, float], None]) -> Iterator[None]:
-        """Advance a member's flow by `seconds`, and yield after each time step."""
+        """Advance one flow by `seconds`, and yield after each time step."""
         pace, remaining = self._pace[member], seconds
         while remaining > 0.0:
             dt = remaining / self._solver.steps(remaining, pace[1])
