@@ -1,8 +1,8 @@
 """Reference controllers: linear-quadratic, dynamic programming, random and zero control.
 
-The score μ_r = 1 is that of greedy control by dynamic programming. This controller treats observations as states, so it
-is no upper bound under noise (de Bruin et al., 2018, appendix C). `averaged_over_noise` and `ObserverController` use
-the same solution and take the noise into account.
+Normalised scores μ_r are 0 for random control and 1 for greedy control by dynamic programming. The greedy controller
+treats observations as states, so μ_r can exceed 1 under noise (de Bruin et al., 2018, appendix C).
+`averaged_over_noise` and `ObserverController` use the same solution and take the noise into account.
 """
 
 import dataclasses
@@ -38,16 +38,16 @@ _KINK = 0.01
 class LinearQuadraticRegulator:
     """A linear-quadratic regulator that holds a plant at its reference state z₀.
 
-    It applies a = a₀ − K (z − z₀), clipped to [−1, 1]. z and a are normalised, and differences of angles are wrapped.
-    The weights of the quadratic cost are identity matrices.
+    It applies a = a₀ − K (z − z₀), clipped to [−1, 1]. The state z and the action a are normalised. Differences of
+    angles are wrapped. The weights of the quadratic cost are identity matrices.
 
     Attributes:
         plant: The plant.
         A: Derivative of the state after one control period with respect to the state, shape `[S, S]`.
         B: Derivative of the state after one control period with respect to the action, shape `[S, A]`.
-        gain: K, shape `[A, S]`.
-        reference: z₀, shape `[S]`.
-        equilibrium: a₀, the action that holds the plant at z₀; shape `[A]`.
+        gain: Feedback gain K, shape `[A, S]`.
+        reference: Reference state z₀, shape `[S]`.
+        equilibrium: Action a₀ that holds the plant at z₀, shape `[A]`.
     """
 
     plant: OdePlant
@@ -58,7 +58,7 @@ class LinearQuadraticRegulator:
     equilibrium: Floats
 
     def act(self, observation: Floats32) -> Floats32:
-        """Return actions, float32 `[M, A]`, for normalised observations of each member, `[M, S]`."""
+        """Return an action for each of M normalised observations `[M, S]`, float32 `[M, A]`."""
         error = short_way(
             np.asarray(observation, np.float64) - self.reference, self.plant.periodic, self.plant.state_scale
         )
@@ -103,7 +103,7 @@ def linear_quadratic_regulator(plant: OdePlant, frequency: float = 50.0) -> Line
 
 
 def _equilibrium(plant: OdePlant) -> Floats:
-    """Return the normalised action that balances a plant at its reference state, the one nearest to mid-range."""
+    """Return the normalised action, as near as possible to 0, that balances a plant at its reference state."""
     x, scale = np.array(plant.reference_state, np.float64), np.array(plant.state_scale)
 
     def slope(action: Floats) -> Floats:
@@ -123,7 +123,7 @@ def _equilibrium(plant: OdePlant) -> Floats:
 
 
 def _jacobian(plant: OdePlant, drift: Callable[[Floats], Floats], inputs: int) -> Floats:
-    """Return the derivative of the drift with respect to its argument, shape `[S, inputs]`."""
+    """Return the numerical derivative of the function `drift` at 0, shape `[S, inputs]`."""
     steps = _DIFFERENCE * np.eye(inputs)
     middle, ahead, behind = drift(np.zeros(inputs)), drift(steps), drift(-steps)
     kink = np.abs(ahead + behind - 2.0 * middle).max()
@@ -136,11 +136,11 @@ def _jacobian(plant: OdePlant, drift: Callable[[Floats], Floats], inputs: int) -
 
 
 Controller = Callable[[Floats32], Floats32]
-"""A function that returns actions in [−1, 1] for noisy normalised observations of M members, both float32."""
+"""A function that returns actions `[M, A]` in [−1, 1] for normalised observations `[M, S]`. Its arrays are float32."""
 
 
 class RandomController:
-    """Uniformly random control over the range or the discrete choices of actions, which defines μ_r = 0."""
+    """A controller with uniformly distributed random actions. Its score defines the normalised score μ_r = 0."""
 
     def __init__(self, plant: Plant, members: Sequence[int], seed: int = 0) -> None:
         self._stream = Stream(seed, members, "random controller")
@@ -148,7 +148,7 @@ class RandomController:
         self._choices = np.array(plant.action_choices, np.int64)
 
     def act(self, observation: Floats32) -> Floats32:
-        """Draw an action of each member, float32 `[M, A]`."""
+        """Return a random action for each of M members (copies of the plant), float32 `[M, A]`."""
         share = self._stream.uniform(self._actions)
         if self._choices.size:  # rounding would give the first and the last choice half the probability of the others
             share = np.floor(share * self._choices) / (self._choices - 1)
@@ -162,7 +162,7 @@ def zero_control(plant: Plant) -> Controller:
 
 
 def run_episode(controller: Controller, env: PopulationEnv) -> Floats:
-    """Run the next episode of every member and return its score, as `Plant.episode_score` defines it."""
+    """Run one episode of each of M members (copies of a plant), and return the scores `[M]` of these episodes."""
     observation, _ = env.reset()
     total, steps = np.zeros(env.num_envs), np.zeros(env.num_envs, np.int64)
     running = np.ones(env.num_envs, np.bool_)
@@ -175,12 +175,12 @@ def run_episode(controller: Controller, env: PopulationEnv) -> Floats:
 
 
 OBSERVER_GAIN: Final = 0.2
-"""Gain of the observer, which is the fraction of the prediction error that corrects the state at each step."""
+"""Gain of the observer: the fraction of the prediction error that is added to the predicted state at each step."""
 _QUADRATURE: Final = 7  # nodes of Gauss-Hermite quadrature on each axis
 
 
 def averaged_over_noise(solution: Solution, noise: float) -> Solution:
-    """Return a copy of a solution whose action values are averaged over the sensor noise.
+    """Return a copy of a solution of dynamic programming with action values Q averaged over the sensor noise.
 
     The new values are Q̄(z, a) = E[Q(z − ε, a)]. The noise ε of each normalised state has the distribution N(0, σ²),
     where σ is `noise`. A priori, all states are assumed to be equally likely.
@@ -199,7 +199,7 @@ def averaged_over_noise(solution: Solution, noise: float) -> Solution:
 
 
 class ObserverController:
-    """Greedy control by dynamic programming with an observer of the state, for one episode.
+    """A controller that estimates the state and applies the greedy action of dynamic programming, for one episode.
 
     The estimated state is x̂ = f(x̂, u) + L (z − f(x̂, u)). f is the plant without noise, u the commanded action, z the
     observation and L the gain `OBSERVER_GAIN`.
@@ -210,7 +210,7 @@ class ObserverController:
         self._predicted: Floats | None = None
 
     def act(self, observation: Floats32) -> Floats32:
-        """Return an action of each member, float32 `[M, A]`."""
+        """Return an action for each of M observations, float32 `[M, A]`."""
         plant = self._solution.plant
         seen = plant.denormalise_state(observation)
         state = seen

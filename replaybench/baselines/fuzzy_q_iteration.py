@@ -1,8 +1,8 @@
 """Fuzzy Q-iteration: dynamic programming on a grid (Buşoniu et al., 2010).
 
-The value of action j at grid node i is θ[i, j]. Between nodes it is interpolated with weights Φ. The next state x′ and
-the reward R of every node and action come from a noise-free simulation of the plant. Each sweep θ ← R + γ max_j Φ(x′) θ
-contracts by γ towards the fixed point. Solutions are cached on disk.
+The value of action j at grid node i is θ[i, j]. Between nodes, values are interpolated with weights Φ. The next state
+x′ and the reward R of every node and action come from a noise-free simulation of the plant. Each sweep θ ← R + γ max_j
+Φ(x′) θ contracts by γ towards the fixed point. Solutions are cached on disk.
 """
 
 import contextlib
@@ -37,11 +37,11 @@ Variant = Literal["modified", "synchronous", "asynchronous"]
 _SIMULATED_AT_ONCE: Final = 200_000
 _FEWEST_NODES: Final = 20  # on each axis of a coarse grid whose values start a finer one
 _MOST_EVALUATIONS: Final = 10  # sweeps over the best actions between two sweeps over all actions
-_RESTED: Final = 0.05  # fraction of the last ‖Δθ‖∞ at which those sweeps end early
+_RESTED: Final = 0.05  # fraction of the last ‖Δθ‖∞ at which the sweeps over the best actions end early
 
 
 def action_grid(plant: OdePlant) -> Floats:
-    """Return all combinations of a plant's action levels, normalised, `[U, A]`, the last action fastest."""
+    """Return all U combinations of the levels of a plant's A actions, normalised, `[U, A]`, in C order."""
     levels = [np.linspace(-1.0, 1.0, count) if count > 1 else np.zeros(1) for count in plant.action_levels]
     return np.array(list(itertools.product(*levels)))
 
@@ -51,7 +51,7 @@ class Transitions(NamedTuple):
 
     Attributes:
         cell: Grid cell of the next state, shape `[P]`.
-        weight: Interpolation weights of the corners of that cell, shape `[P, 2^S]`. They are 0 if the episode ends.
+        weight: Interpolation weights of the corners of that cell, shape `[P, 2^S]`; 0 if the next state is terminal.
         reward: Reward, shape `[P]`.
     """
 
@@ -61,7 +61,7 @@ class Transitions(NamedTuple):
 
 
 def transitions(plant: OdePlant, frequency: float, grid: Grid, actions: Floats) -> Transitions:
-    """Simulate one control period from each grid node with each action, the action fastest."""
+    """Simulate one control period for all pairs of a grid node and an action, in C order: the actions vary fastest."""
     points, inputs = grid.points(), plant.denormalise_action(actions)
     pairs = len(points) * len(inputs)
     cell, reward = np.empty(pairs, np.int32), np.empty(pairs)
@@ -83,7 +83,11 @@ def transitions(plant: OdePlant, frequency: float, grid: Grid, actions: Floats) 
 
 
 def most_sweeps(discount: float, tolerance: float) -> int:
-    """Return the number of sweeps after which ‖Δθ‖∞ is at most `tolerance` · max|R|, plus 50 for rounding errors."""
+    """Return the largest number of sweeps that fuzzy Q-iteration needs until convergence.
+
+    After these sweeps, no action value changes by more than `tolerance` times the largest |reward|. The number
+    includes 50 additional sweeps because of rounding errors.
+    """
     return math.ceil(math.log(tolerance) / math.log(discount)) + 50
 
 
@@ -91,7 +95,12 @@ def iterate(
     plant: OdePlant, frequency: float, grid: Grid, actions: Floats, discount: float, variant: Variant,
     tolerance: float,
 ) -> tuple[Floats, Floats]:  # fmt: skip
-    """Return action values θ `[N, U]` of N nodes and U actions, and ‖Δθ‖∞ of each sweep until convergence."""
+    """Sweep until the action values θ of N grid nodes and U actions converge.
+
+    Returns:
+        theta: Action values θ, shape `[N, U]`.
+        convergence: Largest change ‖Δθ‖∞ of an action value in each sweep.
+    """
     theta = np.zeros((grid.size, len(actions)))
     coarse = grid.refined(0.5, plant.reference_state)
     if variant == "modified" and min(coarse.nodes) >= _FEWEST_NODES:
@@ -145,18 +154,18 @@ class Solution:
 
     @functools.cached_property
     def best(self) -> Integers32:
-        """Index of the best action of each of N nodes, int32 `[N]`."""
+        """Index of the best action at each of N grid nodes, int32 `[N]`."""
         best: Integers32 = self.theta.argmax(axis=1).astype(np.int32)
         return best
 
     def greedy(self, observation: ArrayLike) -> Floats32:
-        """Return the greedy actions at normalised states `[..., S]`, as float32 `[..., A]`, normalised."""
+        """Return the normalised greedy actions, float32 `[..., A]`, at normalised states `[..., S]`."""
         choice, _ = self._maximum(observation)
         lead = np.shape(observation)[:-1]
         return self.actions[choice].astype(np.float32).reshape(*lead, -1)
 
     def interpolated(self, observation: ArrayLike) -> Floats32:
-        """Return the nodes' best actions, interpolated at normalised states `[..., S]`, as float32 `[..., A]`."""
+        """Interpolate the best actions at grid nodes to normalised states `[..., S]`, and return float32 `[..., A]`."""
         mixed = self.grid.interpolate(self.actions[self.best], self._points(observation))
         return mixed.astype(np.float32).reshape(*np.shape(observation)[:-1], -1)
 
@@ -213,13 +222,13 @@ def _greedy(
 
 
 TOLERANCE: Final = 5e-6
-"""‖Δθ‖∞ at which the sweeps stop, as a fraction of the largest |R|."""
+"""Largest change of an action value in the last sweep, as a fraction of the largest |reward|."""
 
 _KIND: Final = "dynamic programming"
 
 
 def reference_discount(plant: Plant, frequency: float) -> float:
-    """Return the discount per step that keeps the plant's horizon in seconds at a control rate in Hz."""
+    """Convert a plant's discount factor to another control rate in Hz, with the same horizon in seconds."""
     return float(plant.discount ** (plant.frequency / frequency))
 
 
@@ -232,11 +241,11 @@ def solve(
     Args:
         plant: The plant, which must have equations.
         frequency: Control rate in Hz.
-        grid: The grid; by default that of the plant.
-        discount: Discount γ per control step; by default that of `reference_discount`.
-        variant: `synchronous` sweeps use the values of the last sweep, `asynchronous` ones work in place. `modified` is
-            policy iteration, which converges faster to the same values.
-        tolerance: The sweeps stop at ‖Δθ‖∞ ≤ `tolerance` · max|R|.
+        grid: The grid. By default this is the grid that the plant declares.
+        discount: Discount factor γ per control step. By default this is the result of `reference_discount`.
+        variant: `synchronous` sweeps use the values of the last sweep, and `asynchronous` sweeps work in place.
+            `modified` is modified policy iteration, which converges faster to the same values.
+        tolerance: The sweeps stop if no action value changes by more than `tolerance` times the largest |reward|.
         store: Whether a new solution is stored in the cache.
 
     Raises:
@@ -263,7 +272,7 @@ def solve(
 
 
 def keep(solution: Solution, tolerance: float = TOLERANCE) -> None:
-    """Store a solution in the cache."""
+    """Store a solution of fuzzy Q-iteration in the cache."""
     key = solution.plant, solution.frequency, solution.grid, solution.discount, solution.variant, tolerance
     _store(_depends_on(*key), (solution.theta, solution.convergence))
 
@@ -279,13 +288,13 @@ def _depends_on(
 
 
 def cached_at(folder: str, depends_on: Any) -> Path:
-    """Return the path of a cached result, whose name is a hash of the plain values on which the result depends."""
+    """Return the path of a cached result. Its name is a hash of the plain values on which the result depends."""
     key = hashlib.sha256(json.dumps(depends_on, sort_keys=True).encode()).hexdigest()
     return cache_dir() / f"{folder}{key[:32]}.h5"
 
 
 def write_cached(path: Path, kind: str, facts: Mapping[str, Any], arrays: Mapping[str, Any] | None = None) -> None:
-    """Write metadata and arrays to the cache, ignoring errors because the cache is optional."""
+    """Write metadata and arrays to the cache. Errors are ignored, because the cache is optional."""
     with contextlib.suppress(OSError, UserError):
         write_record(path, kind, facts, arrays or {})
 
@@ -297,7 +306,7 @@ def _store(depends_on: Mapping[str, Any], values: tuple[Floats, Floats]) -> None
 
 
 def _load(path: Path, shape: tuple[int, int]) -> tuple[Floats, Floats] | None:
-    """Read a cached solution, or return None if it is missing or damaged."""
+    """Read a cached solution. Return None if the file is missing or damaged."""
     try:
         _, arrays = read_record(path, _KIND)
         theta, convergence = arrays["theta"], arrays["convergence"]

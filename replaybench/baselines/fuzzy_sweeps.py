@@ -1,8 +1,8 @@
 """Compiled sweeps of fuzzy Q-iteration, θ ← R + γ max_j Φ(x′) θ (Buşoniu et al., 2010).
 
-The maximum over all U actions takes most of the time. Therefore it is taken over the contenders of a cell only. An
-action is no contender if the value of another action is at least as large at every corner of the cell. It is then
-nowhere better in the cell, not even by rounding, which is monotonic.
+The maximum over all U actions takes most of the time. Therefore the maximum is taken only over the actions that can be
+best in a grid cell (contenders). An action is no contender if the value of another action is at least as large at every
+corner of the cell. Then the action is nowhere better in the cell, not even by rounding, which is monotonic.
 
 `theta` contains the action values θ of N nodes, float64 `[N, U]`. `corners` contains the nodes at the K corners of each
 cell, int32 `[C, K]`. Pair i·U + j is action j at node i, with its `reward` R, the `cell` of its next state x′, and a
@@ -20,22 +20,22 @@ def contenders(
     theta: Floats, corners: Integers32, best: Integers32, start: Integers, choice: Integers32,
     table: Floats,
 ) -> tuple[Integers32, Floats]:  # fmt: skip
-    """Copy, for each cell, the values of the actions that can be best somewhere in the cell (contenders).
+    """Copy, for each grid cell, the values of the actions that can be best somewhere in the cell (contenders).
 
-    An action is left out if the best action of some corner is at least as good at all corners. If the corners have the
-    same best action, it is the only contender.
+    An action is left out if the best action of some corner is at least as good at all corners. If all corners have the
+    same best action, this action is the only contender.
 
     Args:
         theta: Action values of the nodes, shape `[N, U]`.
         corners: Nodes at the K corners of each cell, shape `[C, K]`.
         best: Output: the best action of each node, shape `[N]`.
         start: Output: first row of each cell in the results, and the number of rows; shape `[C + 1]`.
-        choice: Array for the first result, of any length.
-        table: Array for the second result, of the same length.
+        choice: Array for the result `choice`, of any length.
+        table: Array for the result `table`, with as many rows as `choice`.
 
     Returns:
-        The action of each contender `[rows]` and its values at the corners `[rows, K]`. They are new arrays if the
-        given ones are too small.
+        choice: Action of each contender, shape `[rows]`. The result is a new array if the given one is too small.
+        table: Values of each contender at the corners, shape `[rows, K]`. The same holds for this array.
     """
     cells, K = corners.shape
     nodes, U = theta.shape
@@ -93,7 +93,10 @@ def synchronous(
     theta: Floats, cell: Integers32, weight: Floats, reward: Floats, discount: float,
     start: Integers, table: Floats,
 ) -> float:  # fmt: skip
-    """Sweep once with the values in `table`, write the new values to `theta`, and return the largest change ‖Δθ‖∞."""
+    """Do a sweep of fuzzy Q-iteration with the values that `contenders` returned, and return the largest change.
+
+    The new action values of all nodes are written to `theta` `[N, U]`.
+    """
     nodes, U = theta.shape
     K = weight.shape[1]
     largest = 0.0
@@ -121,7 +124,10 @@ def asynchronous(
     theta: Floats, cell: Integers32, weight: Floats, reward: Floats, discount: float,
     corners: Integers32, best: Integers32,
 ) -> float:  # fmt: skip
-    """Sweep once in place, updating each node's `best` action, and return the largest change ‖Δθ‖∞."""
+    """Do a sweep of fuzzy Q-iteration in place, and return the largest change of an action value.
+
+    The array `best` `[N]`, the index of the best action at each node, is updated, too.
+    """
     nodes, U = theta.shape
     K = weight.shape[1]
     mixed = np.empty(U)
@@ -159,13 +165,15 @@ def asynchronous(
 def places(
     corners: Integers32, start: Integers, choice: Integers32, count: Integers32
 ) -> tuple[Integers, Integers, Integers32]:
-    """Find where the table of contenders has the value of each pair of a node and an action.
+    """Find the positions of each pair of a grid node and an action in the table that `contenders` returned.
 
-    `start` and `choice` are those of `contenders`. `count` `[N, U]` is zero before and after the call.
+    `start` and `choice` are arrays from `contenders`. `count` `[N, U]` is a scratch array of zeros. The values are zero
+    after the call, too.
 
     Returns:
-        The indices of the P pairs in the table, shape `[P]`; `first`, shape `[P + 1]`; and `where`. Pair p is at the
-        indices `where[first[p]:first[p + 1]]` of the flat table.
+        pairs: Indices of the P pairs that the table contains, shape `[P]`.
+        first: Index in `where` of the first position of each pair, and the length of `where`; shape `[P + 1]`.
+        where: Positions in the flat table, sorted by pair.
     """
     (cells, K), U = corners.shape, count.shape[1]
     flat = count.reshape(-1)
@@ -195,11 +203,12 @@ def evaluate(
     cell: Integers32, weight: Floats, reward: Floats, discount: float, start: Integers,
     table: Floats, first: Integers, where: Integers32, backwards: bool,
 ) -> float:  # fmt: skip
-    """Sweep in place over the P pairs in the table of contenders, and return the largest change.
+    """Update the values of the P pairs of a node and an action in the table of `contenders`, and return the change.
 
-    Only contenders are maximised over. If a corner of the next state's cell is the pair's own node, the equation is
-    solved for its value. Sweeps would reduce the error only by γ each. `cell`, `weight` and `reward` are those of the
-    pairs, and `first` and `where` those of `places`. `backwards` sweeps from the last pair to the first.
+    The table is updated in place. The maximum is taken over contenders only. If the value of a pair appears on both
+    sides of its equation, the equation is solved for this value, because repeated sweeps would converge more slowly.
+    `cell`, `weight` and `reward` are those of the pairs. `first` and `where` are results of `places`. If `backwards` is
+    True, the sweep runs from the last pair to the first.
     """
     flat = table.reshape(-1)
     K, last = weight.shape[1], cell.shape[0] - 1

@@ -25,14 +25,14 @@ from replaybench.runtime.kernel import kernel
 class Grid:
     """A grid of equidistant nodes over the S states of a plant.
 
-    A grid has N nodes, the last axis fastest, and C cells with 2^S corners each. The last node of a periodic axis is
-    one spacing below `high`, and one more cell leads back to the first node. On other axes, points outside of the grid
-    are moved to its edge, and NaN to the lower edge.
+    A grid has N nodes in C order, and C cells with 2^S corners each. The last node of a periodic axis is one spacing
+    below `high`, and one more cell leads back to the first node. On other axes, points outside of the grid are moved
+    to the edge of the grid, and NaN is moved to the lower edge.
 
     Attributes:
         nodes: Number of nodes on each axis, at least 2.
         low: First node of each axis, in units of the state.
-        high: End of each axis.
+        high: Upper end of each axis, in units of the state.
         periodic: Whether each axis is an angle.
     """
 
@@ -78,7 +78,7 @@ class Grid:
 
     @functools.cached_property
     def corners(self) -> Integers32:
-        """Nodes at the 2^S corners of each of C cells, int32 `[C, 2^S]`, the last axis fastest."""
+        """Indices of the nodes at the 2^S corners of each of C cells, int32 `[C, 2^S]`, in C order."""
         first = np.indices(self.cells).reshape(len(self.nodes), -1)
         sides = itertools.product((0, 1), repeat=len(self.nodes))
         count = np.array(self.nodes)[:, None]
@@ -86,7 +86,7 @@ class Grid:
         return np.stack(nodes, axis=1).astype(np.int32)
 
     def memberships(self, points: ArrayLike) -> tuple[Integers32, Floats]:
-        """Return the cells of P points, int32 `[P]`, and the weights of the cells' corners, float64 `[P, 2^S]`."""
+        """Return the cell of each of P points, int32 `[P]`, and the weights of its corners, float64 `[P, 2^S]`."""
         states = np.ascontiguousarray(points, np.float64)
         cell = np.empty(len(states), np.int32)
         weight = np.empty((len(states), 1 << len(self.nodes)))
@@ -95,7 +95,7 @@ class Grid:
         return cell, weight
 
     def interpolate(self, table: Floats, points: ArrayLike) -> Floats:
-        """Interpolate D values of each node, `[N, D]`, at P points, `[P, S]`, and return an array `[P, D]`."""
+        """Interpolate the D values at each node, `[N, D]`, to P points, `[P, S]`, and return an array `[P, D]`."""
         out = np.empty((len(np.asarray(points)), table.shape[1]))
         _interpolate(table, self.corners, *self.memberships(points), out)
         return out
@@ -103,14 +103,14 @@ class Grid:
     def refined(self, factor: float, reference: Sequence[float]) -> Grid:
         """Return a grid over the same box with about `factor` times the nodes on each axis.
 
-        If the state `reference` is on a node, it stays on a node if possible.
+        If the state `reference` is on a node, a number of nodes is preferred with which it stays on a node.
         """
         axes = zip(self.nodes, self.low, self.high, self.periodic, reference, strict=True)
         return Grid(tuple(_refined(*axis, factor) for axis in axes), self.low, self.high, self.periodic)
 
 
 def plant_grid(plant: OdePlant, nodes: Sequence[int] | None = None) -> Grid:
-    """Return the grid that a plant declares for dynamic programming, or one with other numbers of nodes.
+    """Return the grid that a plant declares for dynamic programming, with other numbers of nodes if `nodes` is given.
 
     Raises:
         UserError: The plant declares no grid.
@@ -124,7 +124,7 @@ def plant_grid(plant: OdePlant, nodes: Sequence[int] | None = None) -> Grid:
 
 
 def grid_facts(plant: Plant) -> list[tuple[float, ...]]:
-    """Return the plant's settings of dynamic programming, for the keys of cached results."""
+    """Return a plant's settings of dynamic programming. Cached results are identified by these settings."""
     if not isinstance(plant, OdePlant) or not plant.grid_nodes:
         return []
     return [plant.grid_nodes, plant.grid_low, plant.grid_high, plant.action_levels]

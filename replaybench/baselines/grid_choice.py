@@ -1,4 +1,4 @@
-"""The choice of the grid of a reference solution, and estimates of its time and memory.
+"""The choice of the grid for dynamic programming, and estimates of the time and memory of scores.
 
 Rule `paper` uses the declared grid, which follows de Bruin et al. (2018). How fine a grid must be depends on the
 control rate. Therefore rule `converged` refines the grid until the return of greedy control no longer changes.
@@ -37,13 +37,14 @@ Rule = Literal["converged", "paper"]
 FACTOR: Final = 1.4
 """Factor on the number of nodes of each axis in a refinement."""
 CLOSE: Final = 0.005
-"""Change of the greedy return below which a grid is fine enough, relative to the distance from random control."""
+"""Change of the return r by a refinement below which the grid is fine enough, relative to r − r_random."""
 MOST_PAIRS: Final = 10_000_000
-"""Largest number of pairs of node and action on a refined grid, which take about 600 MB."""
+"""Largest number of pairs of node and action on a refined grid. So many pairs take about 600 MB of memory."""
 MOST_SUBSTEPS: Final = 200_000_000
-"""Limit on Runge-Kutta steps for one control period from each node and action, about ten seconds of computing."""
+"""Limit on the Runge-Kutta steps for one control period of all pairs of node and action: about ten seconds."""
 SMALLEST_SPAN: Final = 0.2
-"""Smallest distance of a reference from random control, as a fraction of |r_random|."""
+"""Smallest difference between the rewards r_dp of dynamic programming and r_random of random control that defines a
+normalised score, relative to |r_random|."""
 
 _KIND: Final = "refinement"
 _SEED: Final = 2018
@@ -51,13 +52,13 @@ _SEED: Final = 2018
 
 @dataclass(frozen=True, eq=False)
 class Refinement:
-    """The solution that serves as reference, and how its grid was chosen.
+    """The solution of dynamic programming that defines the normalised score 1, and the choice of its grid.
 
     Attributes:
         solution: The solution.
-        rule: Rule that chose the grid.
-        change: Change of the greedy return by the last refinement, as a fraction of its distance from random control.
-            NaN without refinements.
+        rule: Rule that chose the grid, "converged" or "paper".
+        change: Change of the return of greedy control by the last refinement, relative to the difference from the
+            return of random control. NaN without refinements.
     """
 
     solution: Solution
@@ -66,7 +67,7 @@ class Refinement:
 
 
 def rule_for(plant: OdePlant, asked: Rule | None = None) -> Rule:
-    """Return the rule for the grid of a plant, which is `asked` or else the plant's own."""
+    """Return the rule that chooses the grid of a plant: `asked`, or the plant's own rule if `asked` is None."""
     if asked is not None and asked not in get_args(Rule):
         raise unknown("reference", asked, get_args(Rule))
     return asked or ("converged" if plant.refine_grid else "paper")
@@ -77,7 +78,7 @@ def reference_solution(plant: OdePlant, frequency: float, rule: Rule | None = No
 
     Rule `converged` refines the grid by `FACTOR` per axis, with a node on the reference state. It stops when the greedy
     return without noise changes by less than `CLOSE`, or before the grid exceeds `MOST_PAIRS` or `MOST_SUBSTEPS`. The
-    best solution is returned.
+    solution with the highest return is the result.
     """
     rule, grid = rule_for(plant, rule), plant_grid(plant)
     if rule == "paper":
@@ -94,7 +95,7 @@ def reference_solution(plant: OdePlant, frequency: float, rule: Rule | None = No
 
 
 def _load(path: Path) -> tuple[tuple[int, ...], float] | None:
-    """Read the nodes and the change of a cached refinement, or return None if it is missing or damaged."""
+    """Read the nodes and the change of a cached refinement, or return None if the file is missing or damaged."""
     with contextlib.suppress(OSError, UserError, KeyError, TypeError, ValueError):  # absent, or damaged
         facts = read_header(path, _KIND).facts
         return tuple(facts["nodes"]), float(facts["change"])
@@ -102,12 +103,12 @@ def _load(path: Path) -> tuple[tuple[int, ...], float] | None:
 
 
 def refinement_key(plant: Plant) -> list[float]:
-    """Return the settings on which a refinement depends, for the keys of cached results."""
+    """Return the settings on which the refinement of a grid depends. Cached results are identified by these."""
     return [TOLERANCE, FACTOR, CLOSE, MOST_PAIRS, MOST_SUBSTEPS, SMALLEST_SPAN, plant.reference_episodes]
 
 
 def apart(reward: float, random: float) -> bool:
-    """Return whether a reward is far enough above that of random control to be a reference."""
+    """Return whether a reward exceeds that of random control by at least `SMALLEST_SPAN · |random|`."""
     return reward > random and reward - random >= SMALLEST_SPAN * abs(random)
 
 
@@ -131,26 +132,26 @@ def _refine(plant: OdePlant, frequency: float, grid: Grid) -> Refinement:
 
 
 def _reward(controller: Controller, plant: OdePlant, frequency: float, members: int = 1) -> float:
-    """Return the mean score of one noise-free episode of each member."""
+    """Return the mean score of `members` noise-free episodes."""
     env = PopulationEnv(plant, members, frequency=frequency, seed=_SEED, role="evaluation")
     return float(run_episode(controller, env).mean())
 
 
 REPETITIONS: Final = 50
-"""Number of repetitions over which the best episode is averaged under noise (de Bruin et al., 2018, appendix C)."""
+"""Number of groups of episodes under noise, whose best scores are averaged (de Bruin et al., 2018, appendix C)."""
 
 MOST_SWEPT: Final = 3e10
-"""Limit on sweeps times pairs of node and action on the declared grid, some minutes of computing."""
+"""Limit on the number of sweeps times pairs of node and action on the declared grid: some minutes of computing."""
 LARGEST_EFFORT: Final = 1e10
-"""Limit on Runge-Kutta steps for one control period from each node and action, some minutes of computing."""
+"""Limit on the Runge-Kutta steps for one control period of all pairs of node and action: some minutes."""
 MOST_STEPS: Final = 3e9
-"""Limit on the control steps of all episodes under one controller, about ten minutes of computing."""
+"""Limit on the control steps of all episodes under one controller: about ten minutes of computing."""
 _PAIR_BYTES: Final = 40
 """Memory of a pair of node and action in bytes, without the interpolation weights of its next state."""
 
 
 def check_effort(plant: Plant, frequency: float, noise: float = 0.0) -> None:
-    """Raise `UserError` if the reference scores of a plant at a control rate in Hz would take hours."""
+    """Raise `UserError` if the scores of dynamic programming and random control would take hours of computing."""
     where = f"the reference of {plant.name} at {frequency:g} Hz would take hours:"
     repetitions = 1
     if isinstance(plant, OdePlant) and plant.grid_nodes:
@@ -178,7 +179,7 @@ def check_effort(plant: Plant, frequency: float, noise: float = 0.0) -> None:
 
 
 _PAIR_SWEEP: Final = 2e-9
-"""Time of a sweep per pair of node and action on one core, in seconds."""
+"""Time in seconds that a sweep takes for each pair of node and action on one core."""
 _SUBSTEP: Final = 2e-8
 _GREEDY: Final = 3e-7
 _SWEPT: Final = 0.3
@@ -186,7 +187,7 @@ _SWEPT: Final = 0.3
 
 
 def reference_seconds(plant: Plant, frequency: float, noise: float, rule: Rule | None, step: float) -> float:
-    """Estimate the seconds that reference scores take on one core.
+    """Estimate the seconds that the scores of dynamic programming and random control take on one core.
 
     `step` is the time of one step of a plant without equations, in seconds.
     """
@@ -207,7 +208,7 @@ def reference_seconds(plant: Plant, frequency: float, noise: float, rule: Rule |
 
 
 def reference_bytes(plant: Plant, rule: Rule | None) -> int:
-    """Return the largest memory in bytes that reference scores may need."""
+    """Return the largest memory in bytes that the score of dynamic programming may need."""
     if not isinstance(plant, OdePlant) or not plant.grid_nodes:
         return 0
     pairs = plant_grid(plant).size * len(action_grid(plant))

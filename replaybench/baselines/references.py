@@ -81,12 +81,12 @@ class Reference:
 
     @property
     def usable(self) -> bool:
-        """Whether `random` and `dp` differ enough to define μ_r."""
+        """Whether the scores of random control and of DP differ enough to define the normalised score μ_r."""
         return apart(self.dp, self.random)
 
     @property
     def grid(self) -> str:
-        """Description of the grid of dynamic programming and its convergence, or an empty text."""
+        """Description of the grid of dynamic programming and its convergence. The text is empty without a grid."""
         if not self.nodes:
             return ""
         text = f"{' × '.join(map(str, self.nodes))} nodes, {self.actions} actions"
@@ -99,7 +99,10 @@ class Reference:
 
 
 def no_score(dp: float, random: float) -> str:
-    """Return the reason why two references define no μ_r, or an empty text if they do or `dp` is not finite."""
+    """Return why the rewards of dynamic programming and random control define no normalised score μ_r.
+
+    The text is empty if the two rewards define μ_r, or if `dp` is not finite.
+    """
     if not math.isfinite(dp) or apart(dp, random):
         return ""
     how = "hardly better" if dp > random else "no better"
@@ -107,19 +110,22 @@ def no_score(dp: float, random: float) -> str:
 
 
 def normalise(reward: ArrayLike, reference: Reference) -> Floats:
-    """Return μ_r = (r − r_random) / (r_dp − r_random), or NaN if the reference is not usable."""
+    """Return the normalised scores μ_r = (r − r_random) / (r_dp − r_random) of rewards r.
+
+    r_random and r_dp are the rewards of random control and dynamic programming. If they are too close, μ_r is NaN.
+    """
     span = reference.dp - reference.random if reference.usable else np.nan
     return np.asarray((np.asarray(reward, np.float64) - reference.random) / span)
 
 
 def reference(plant: Plant, frequency: float | None = None, noise: float = 0.0, rule: Rule | None = None) -> Reference:
-    """Return the reference scores of a plant from the cache, or compute them.
+    """Return the scores of a plant under simple controllers, such as random control, from the cache or computed.
 
     Args:
         plant: The plant.
-        frequency: Control rate in Hz; by default that of the plant.
+        frequency: Control rate in Hz. By default this is the plant's rate.
         noise: Standard deviation of both sensor and actuator noise, normalised.
-        rule: Rule that chooses the grid, `converged` or `paper`; by default that of the plant.
+        rule: Rule that chooses the grid, `converged` or `paper`. By default this is the plant's rule.
 
     Raises:
         UserError: A setting is out of its range, or the computation would take hours.
@@ -135,7 +141,7 @@ def reference(plant: Plant, frequency: float | None = None, noise: float = 0.0, 
 
 
 def kept_reference(plant: Plant, frequency: float, noise: float, rule: Rule | None) -> Reference | None:
-    """Return the reference scores of a plant from the cache, or None if they are missing or damaged."""
+    """Read a plant's scores under simple controllers from the cache, or return None without a valid file."""
     path = kept_at(plant, frequency, noise, rule)
     with contextlib.suppress(OSError, UserError):
         return build(Reference, read_header(path, _KIND).facts, str(path))
@@ -143,7 +149,7 @@ def kept_reference(plant: Plant, frequency: float, noise: float, rule: Rule | No
 
 
 def kept_at(plant: Plant, frequency: float, noise: float, rule: Rule | None) -> Path:
-    """Return the path of a plant's reference scores in the cache."""
+    """Return the path of the cached file with a plant's scores under simple controllers."""
     facts = [plant.fingerprint(), grid_facts(plant), _rule(plant, rule), float(frequency), float(noise)]
     depends_on = [*facts, NUMERICS_VERSION, *refinement_key(plant), REPETITIONS, OBSERVER_GAIN, _SEED]
     return cached_at("references/", depends_on)

@@ -34,7 +34,7 @@ _LEVELS: Final = 7
 _COUNTERS: Final = ("collected", "offers", "count", "updates", "offers_before", "updates_before")
 _HEADS: Final = (("td_head", "i4", 2), ("exploration_head", "i4", 2), ("largest", "f4"), ("padding", "u4"))
 STATE: Final = np.dtype([*((name, "u4") for name in _COUNTERS), *_HEADS])
-"""Data type of the counters of a buffer; equal to the C++ struct `ReplayState`."""
+"""Data type of the counters of a buffer, equal to the C++ struct `ReplayState`."""
 
 
 class OrderPlaces(ctypes.Structure):
@@ -57,7 +57,7 @@ class ReplaySettings(ctypes.Structure):
 
 
 def check_strategy(strategy: Strategy) -> None:
-    """Raise `UserError` if a strategy runs on the CPU only; the message names the strategies that a GPU supports."""
+    """Raise `UserError` if a strategy runs on the CPU only. The message names the strategies that a GPU supports."""
     unknown = strategy.synth or strategy.refer
     known = type(strategy.retention) in RETENTIONS and type(strategy.sampling) in SAMPLINGS
     if unknown or not known or type(strategy.weights) not in WEIGHTINGS:
@@ -65,7 +65,7 @@ def check_strategy(strategy: Strategy) -> None:
 
 
 class DeviceBuffers:
-    """Layout and rules of replay buffers on a GPU, one buffer per member (independent learner).
+    """The memory layout and rules of replay buffers on a GPU, with one buffer per member (independent learner).
 
     The memory of all buffers is an array of bytes `[M, bytes]`, which the caller allocates.
 
@@ -76,8 +76,8 @@ class DeviceBuffers:
 
     Attributes:
         source: C++ text that defines the type `Rules`.
-        settings: The C++ struct `ReplaySettings`. The addresses of `tables` are not set.
-        tables: Arrays to copy to the GPU, by the name of the address in `settings`.
+        settings: The C++ struct `ReplaySettings`. The caller sets the addresses of the arrays in `tables`.
+        tables: Arrays that the caller copies to the GPU, by the name of their address in `settings`.
         arrays: Byte offset, dtype and shape of each array of a buffer, by name.
         bytes: Size of a buffer in bytes.
 
@@ -136,18 +136,18 @@ class DeviceBuffers:
         self.source = f'#include "replay.cuh"\nstruct Rules {{\n{lines}}};\n'
 
     def start(self, memory: NDArray[np.uint8]) -> None:
-        """Initialise the memory of all members as empty buffers; all bytes of `memory` `[M, bytes]` must be zero."""
+        """Turn memory `[M, bytes]`, all bytes of which are zero, into M empty buffers."""
         self.state(memory)["largest"] = 1.0
         for name in ("td_bits", "exploration_bits"):
             if name in self.arrays:
                 self.view(memory, name)[:] = 0xFFFFFFFF
 
     def state(self, memory: NDArray[np.uint8]) -> NDArray[Any]:
-        """Return the counters of all buffers, a structured array `[M]`, as a view of their memory `[M, bytes]`."""
+        """Return the counters of M buffers, a structured array `[M]`, as a view of the buffers' memory `[M, bytes]`."""
         return memory[:, : STATE.itemsize].view(STATE)[:, 0]
 
     def view(self, memory: NDArray[np.uint8], name: str) -> NDArray[Any]:
-        """Return the named array of all buffers, `[M, …]`, as a view of their memory `[M, bytes]`."""
+        """Return the array `name` of M buffers, `[M, …]`, as a view of the buffers' memory `[M, bytes]`."""
         start, dtype, shape = self.arrays[name]
         flat = memory[:, start : start + dtype.itemsize * math.prod(shape)].view(dtype)
         return flat.reshape(len(memory), *shape)
@@ -180,5 +180,5 @@ class DeviceBuffers:
 
 
 def _rank_sums(alpha: float, count: int) -> NDArray[Any]:
-    """Return the sums Σ_{r ≤ k} r^−α over ranks r, for k = 0 … count; `alpha` is the exponent α."""
+    """Return the sums Σ_{r ≤ k} r^−α over ranks r, for k = 0 … count, with the exponent `alpha`."""
     return np.append(0.0, np.cumsum(np.arange(1.0, count + 1) ** -alpha, dtype=np.longdouble)).astype(np.float64)

@@ -1,7 +1,7 @@
 """Compilation of the C++ sources in `replaybench/device/source`, for the CPU by g++ and for GPUs by NVRTC.
 
-Both use the same source (see `source/block.cuh`). Compiled code is cached. The key of the cache contains the source,
-all headers, the options and, for GPUs, the version of the compiler.
+The CPU and GPUs use the same source (see `source/block.cuh`). Compiled code is cached. The key of the cache contains
+the source, all headers, the options and, for GPUs, the version of the compiler.
 """
 
 import ctypes

@@ -51,8 +51,8 @@ def machine_code(program: Program, capability: tuple[int, int]) -> bytes:
 class GPU:
     """A GPU that runs a training program.
 
-    If not all members (independent learners) fit into the memory of the GPU, they are computed in several groups, one
-    after the other.
+    If not all members (independent learners) fit into the memory of the GPU, the GPU computes several groups of
+    members, one after the other.
 
     Args:
         program: The program. Only `fetch` updates the memory of the program on the host.
@@ -82,7 +82,7 @@ class GPU:
         self._held: dict[int, Any] = {}
 
     def advance(self, count: int) -> Rounds:
-        """Run `count` rounds (training episodes or iterations) of every member, and return their scores."""
+        """Run `count` training episodes or iterations of every learner, and return the scores."""
         from cuda.core import LaunchConfig, launch
 
         program = self.program
@@ -105,7 +105,12 @@ class GPU:
         return found
 
     def fetch(self, *places: slice, members: int | None = None) -> None:
-        """Copy byte ranges (by default all) of the memory of the first `members` (by default all) to the host."""
+        """Copy memory of members (independent learners) from the GPU to the host.
+
+        Args:
+            places: Byte ranges of a member's memory. By default all bytes are copied.
+            members: Number of members to copy, from the first. By default all members are copied.
+        """
         for first, buffer in self._held.items():
             count = self.at_once if members is None else min(self.at_once, members - first)
             if count <= 0:
@@ -115,7 +120,7 @@ class GPU:
                 self._copy_back(buffer, block[:, where], where.start)
 
     def push(self) -> None:
-        """Discard the memory on the GPU, so that the next rounds begin with that on the host (after `load_state`)."""
+        """Discard the memory on the GPU. The next call of `advance` then begins with the memory on the host."""
         self._held.clear()
 
     def close(self) -> None:
@@ -151,7 +156,7 @@ class GPU:
         return buffer
 
     def _copy_back(self, buffer: Any, array: NDArray[Any], start: int = 0) -> None:
-        """Copy a GPU buffer into an array, from byte `start` of each row; both have the same distance between rows."""
+        """Copy a GPU buffer into an array with the same distance between rows, from byte `start` of each row."""
         from cuda.bindings import runtime
 
         self.stream.sync()
@@ -188,7 +193,7 @@ class GPU:
 
 
 def _checked(result: tuple[Any, ...]) -> Any:
-    """Remove the status from the results of a CUDA call; raise `RuntimeError` if the status shows a failure."""
+    """Remove the status from the results of a CUDA call, or raise `RuntimeError` if the status shows a failure."""
     status, *values = result
     if int(status) != 0:
         raise RuntimeError(f"CUDA: {status}")

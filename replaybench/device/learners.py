@@ -36,8 +36,8 @@ class DeviceLearner:
 
     Attributes:
         source: C++ text that defines the types `Shape` and `Learner`. Code after this text may call `Learner::update`.
-        hot_size: Number of floats for the parameters of a member, with target networks and padding.
-        cold_size: Number of floats for the optimiser moments of a member, with padding.
+        hot_size: Number of floats for the parameters of one learner, with target networks and padding.
+        cold_size: Number of floats for the optimiser moments of one learner, with padding.
 
     Raises:
         UserError: The learner, or one of its options, runs on the CPU only.
@@ -57,7 +57,7 @@ class DeviceLearner:
         self.source = _source(learner)
 
     def settings(self) -> bytes:
-        """Return the bytes of the C++ struct `LearnerSettings`, which is the same for all members."""
+        """Return the bytes of the C++ struct `LearnerSettings`, which all independent learners share."""
         learner, config = self.learner, self.learner.config
         adams = [_adam(learner.adams[name]) for name in self._trained if name != "critic2"]
         if isinstance(learner, DQN):
@@ -69,7 +69,7 @@ class DeviceLearner:
         return struct.pack(f"{len(flat)}f3i", *flat, *counts, getattr(config, "temperature", None) is None)
 
     def arrays(self) -> tuple[Floats32, Floats32]:
-        """Return the parameters `[M, hot_size]` and the optimiser moments `[M, cold_size]` of all members."""
+        """Return the parameters `[M, hot_size]` and optimiser moments `[M, cold_size]` of M independent learners."""
         members = len(self.learner.setting.members)
         hot, cold = np.zeros((members, self.hot_size), np.float32), np.zeros((members, self.cold_size), np.float32)
         for part, columns, array in self._parts(hot, cold):
@@ -77,12 +77,12 @@ class DeviceLearner:
         return hot, cold
 
     def load(self, hot: Floats32, cold: Floats32) -> None:
-        """Copy the parameters `hot` and the optimiser moments `cold` of all members back into the learner."""
+        """Copy the parameters `hot` and the optimiser moments `cold` of M independent learners back into `learner`."""
         for part, columns, array in self._parts(hot, cold):
             array[...] = part[:, columns]
 
     def _parts(self, hot: Floats32, cold: Floats32) -> Iterator[tuple[Floats32, Integers, NDArray[Any]]]:
-        """Yield for each array of the learner: `hot` or `cold`, the columns in it, and the array itself."""
+        """Yield for each array of the learner whether it lies in `hot` or `cold`, its columns there, and the array."""
         learner, start = self.learner, 0
         for name, network in (*self._trained.items(), *learner.targets.items()):
             columns = start + self._places[name]
@@ -94,7 +94,7 @@ class DeviceLearner:
 
 
 def check(kind: type[Learner], config: Any, refer: bool = False) -> None:
-    """Raise `UserError` if a learner with these settings runs on the CPU only; `refer` is whether ReF-ER is used."""
+    """Raise `UserError` if a learner with these settings, or with ReF-ER if `refer` is True, runs on the CPU only."""
     name = kind.__name__
     if kind not in LEARNERS:
         possible = ", ".join(learner.__name__ for learner in LEARNERS)

@@ -50,7 +50,7 @@ class DevicePlant:
     Args:
         frequency: Control rate in Hz.
         noise: Standard deviation of the noise on every normalised state and action.
-        observe: Names of the observed states; empty if all are observed.
+        observe: Names of the observed states. If this is empty, all states are observed.
 
     Attributes:
         source: C++ text that defines the type `Plant`.
@@ -95,7 +95,7 @@ class DevicePlant:
         The functions copy their arguments, because Numba's compiler for GPUs cannot convert pointers to arrays.
 
         Args:
-            cuda: The module `numba.cuda` to compile for a GPU; None to compile for the CPU.
+            cuda: The module `numba.cuda` for functions on a GPU, or None for functions on the CPU.
         """
         plant = self.plant
         states, actions, parameters = len(plant.state_names), len(plant.action_names), len(plant.params())

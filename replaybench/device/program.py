@@ -44,7 +44,9 @@ class Schedule:
 
 
 class Rounds(NamedTuple):
-    """Results of some rounds (training episodes or iterations); float64, `[M, rounds]`, NaN without a result.
+    """The scores of M members (independent learners) in some rounds, which are training episodes or iterations.
+
+    All arrays are float64 `[M, rounds]`, with NaN where there is no result.
 
     Attributes:
         reward: Mean score of the training episodes that ended in the round.
@@ -67,7 +69,7 @@ class Program:
         source: Complete C++ source text.
         threads: Number of threads in a thread block, which depends on the batch size.
         settings: The C++ struct `RunSettings`.
-        memory: Complete state of each member as bytes, `[M, bytes]`.
+        memory: Complete state of each learner with its plant and buffer as bytes, `[M, bytes]`.
         rounds: Number of finished rounds (training episodes or iterations).
 
     Raises:
@@ -107,18 +109,19 @@ class Program:
         buffers.start(self.part("replay"))
 
     def part(self, name: str) -> Memory:
-        """Return a view of one part of every member's memory, `[M, bytes]`.
+        """Return a view of one part of the memory of all M members (independent learners), `[M, bytes]`.
 
-        `run` is the state of plant and counters, `hot` the parameters, `cold` the moments of Adam, `replay` the buffer.
+        The part `run` contains the state of the plant and counters, `hot` the parameters, `cold` the moments of Adam,
+        and `replay` the buffer.
         """
         return self.memory[:, self._parts[name]]
 
     def place(self, name: str) -> slice:
-        """Return the byte range of a part (`run`, `hot`, `cold` or `replay`) within a member's memory."""
+        """Return the byte range of a part (`run`, `hot`, `cold` or `replay`) within the memory of one learner."""
         return self._parts[name]
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Return a checkpoint: everything on which the next rounds depend, as arrays by name."""
+        """Return a checkpoint of the training as arrays by name, from which training can continue."""
         return {"memory": self.memory.copy(), "rounds": np.full(len(self.memory), self.rounds)}
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
@@ -128,7 +131,8 @@ class Program:
     def fetch(self, learner: Learner | None = None) -> Learner:
         """Copy the networks and optimiser moments from the program's memory into a learner, and return the learner.
 
-        By default this is the learner of the program. A given `learner` may have fewer members; it gets the first ones.
+        By default this is the learner of the program. A given `learner` may have fewer members (independent learners)
+        than the program. It gets the networks of the first members.
         """
         device = self.device_learner if learner is None else DeviceLearner(learner)
         members = len(device.learner.setting.members)
@@ -137,7 +141,7 @@ class Program:
 
 
 class Host:
-    """The CPU as a replacement of a GPU, for tests; it runs a training program with the interface of `gpu.GPU`."""
+    """A replacement of `gpu.GPU` that runs a training program on the CPU, for tests."""
 
     name = "this processor"
 
@@ -149,7 +153,7 @@ class Host:
             setattr(program.settings.replay, name, table.ctypes.data)
 
     def advance(self, count: int) -> Rounds:
-        """Run `count` rounds (training episodes or iterations) of every member, and return their scores."""
+        """Run `count` training episodes or iterations of every learner, and return the scores."""
         program = self.program
         found = Rounds(*(np.full((len(program.memory), count), np.nan) for _ in Rounds._fields))
         self.library.run_rounds(
@@ -160,13 +164,13 @@ class Host:
         return found
 
     def fetch(self, *places: slice, members: int | None = None) -> None:
-        """Do nothing, because the memory of the members is already on the host."""
+        """Do nothing, because the memory of all learners is already on the host."""
 
     push = close = fetch
 
 
 def members_at_once(program: Program, free: int) -> int:
-    """Return how many members of a program fit into `free` bytes; raise `UserError` if not even one member fits."""
+    """Return how many members (independent learners) fit into `free` bytes, or raise `UserError` if none fits."""
     each = int(program.memory.shape[1])
     if each > free:
         raise UserError(

@@ -59,7 +59,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         plant: The plant, or its name for `make_plant`.
         num_envs: Number of members M.
         parameters: Values of the plant's parameters by name, if `plant` is a name.
-        frequency: Control rate [Hz], at which an episode has a whole number of steps. By default the plant's own rate.
+        frequency: Control rate [Hz]. The number of steps in an episode must be whole. The default is the plant's rate.
         sensor_noise: Standard deviation of the noise that is added to every normalised state.
         actuator_noise: Standard deviation of the noise that is added to every normalised action.
         seed: Root seed of the noise and of random initial states.
@@ -139,7 +139,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Float32Array, dict[str, Any]]:
-        """Start new episodes of the chosen members, and return the observations and infos of all members.
+        """Start new episodes of chosen members (copies of the plant), and return observations and infos of all members.
 
         Args:
             seed: New root seed for the random streams of the chosen members. With None, the streams continue.
@@ -163,7 +163,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
     def step(
         self, actions: ArrayLike
     ) -> tuple[Float32Array, NDArray[np.float64], BoolArray, BoolArray, dict[str, Any]]:
-        """Advance every member with a running episode by one control step, and return new arrays.
+        """Advance every copy of the plant with a running episode by one control step, and return new arrays.
 
         Args:
             actions: Commanded actions `[M, A]`, which are clipped to [-1, 1].
@@ -174,7 +174,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
             terminated: Whether each member has reached a terminal state, bool `[M]`.
             truncated: Whether a time limit or the simulator has ended each episode, bool `[M]`.
             infos: Arrays by name. `true_state` contains all states, normalised and without noise, float32 `[M, S]`.
-                `sensor_noise` is the noise on the observed states, and `actuator_noise` that on the actions, float32.
+                `sensor_noise` and `actuator_noise` contain the noise on observed states and on actions, float32.
                 `event` contains the plant's events in this step as bits, int64 `[M]`. Plants may add further arrays.
         """
         if not self._started:
@@ -200,7 +200,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         return self._of_seen(signals.observation), engine.reward.copy(), *ended, self._infos()
 
     def simulate(self, state: ArrayLike, action: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Advance given states by one control step without noise and without changing the members.
+        """Advance given states by one control step without noise. The state of the environment does not change.
 
         Args:
             state: Normalised states `[..., S]`.
@@ -220,7 +220,10 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         return plant.normalise_state(after), reward
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """Return a copy of the complete state as arrays `[M, ...]` by name, with `observed` in physical units."""
+        """Return a copy of the complete state of all members as arrays `[M, ...]` by name.
+
+        The array `observed` contains the states of the plant in physical units.
+        """
         return {name: array.copy() for name, array in self._changing().items()} | self._engine.get_state()
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
@@ -235,7 +238,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         self._begun[:] = self._started = True
 
     def render(self) -> tuple[NDArray[np.uint8], ...] | None:
-        """Return one image uint8 `[height, width, 3]` per member, or None if there is no render mode."""
+        """Return an image uint8 `[height, width, 3]` of each copy of the plant, or None if `render_mode` is None."""
         if self.render_mode is None:
             return None
         return tuple(self._frame(member) for member in range(self.num_envs))
@@ -278,7 +281,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
 
 
 class SingleEnv(gymnasium.Env[Float32Array, Float32Array]):
-    """A Gymnasium environment of one plant, with the id `replaybench/Name-v0` and the settings of `PopulationEnv`."""
+    """A Gymnasium environment that simulates one copy of a plant, with the keyword arguments of `PopulationEnv`."""
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 50}  # noqa: RUF012 (as in Gymnasium)
 
@@ -293,9 +296,9 @@ class SingleEnv(gymnasium.Env[Float32Array, Float32Array]):
 
     @property
     def spec(self) -> EnvSpec | None:
-        """The specification from Gymnasium's registry, with the `max_episode_steps` of the current control rate.
+        """The specification from Gymnasium's registry, in which `max_episode_steps` fits the current control rate.
 
-        A fixed time limit in the registry would truncate episodes at higher rates.
+        With a fixed number of steps, episodes at higher rates would be truncated too early.
         """
         return self._spec
 
@@ -326,7 +329,7 @@ class SingleEnv(gymnasium.Env[Float32Array, Float32Array]):
         return observation[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), _first(infos)
 
     def render(self) -> NDArray[np.uint8] | None:
-        """Return an image uint8 `[height, width, 3]`, or None if there is no render mode."""
+        """Return an image uint8 `[height, width, 3]`, or None if `render_mode` is None."""
         frames = self.population.render()
         return None if frames is None else frames[0]
 

@@ -23,7 +23,7 @@ GYMNASIUM: Final = "gymnasium:"
 
 
 class Entry(NamedTuple):
-    """The module of a built-in plant, and the packages that the plant needs."""
+    """The module that defines a built-in plant, and the packages that the plant needs."""
 
     module: str
     needs: str = ""  # a package that is not among the project's own dependencies
@@ -76,18 +76,23 @@ def plant_names() -> tuple[str, ...]:
 def is_installed(name: str) -> bool:
     """Return whether a plant of this name needs no code except that of installed packages.
 
-    A stored file may name only such plants. They are the built-in plants, the plants of installed packages, and the
-    tasks of Gymnasium whose names import no file or module.
+    This holds for built-in plants, for plants of installed packages, and for tasks of Gymnasium whose names import no
+    file or module. A stored file may name only such plants.
     """
     registered = name.startswith(GYMNASIUM) and ":" not in name.removeprefix(GYMNASIUM)
     return registered or PLANTS.spelled(name) in PLANTS
 
 
 def stored_plant(stored: str, given: str | None, parameters: Mapping[str, Parameter]) -> Plant | None:
-    """Return the plant that a stored file names, or None if this would import code that the user has not named.
+    """Make the plant that a stored file names, or return None if this would import code that the user has not named.
 
-    If the user has `given` the name of another plant, that plant is returned instead. `make_plant` may raise
-    `UserError`.
+    Args:
+        stored: Name of the plant in the file.
+        given: Name of a plant that the user has given, or None. This plant replaces the stored one.
+        parameters: Values of the plant's parameters.
+
+    Raises:
+        UserError: There is no such plant, file, class or parameter.
     """
     try:
         with imports_only(given):

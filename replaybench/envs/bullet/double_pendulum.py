@@ -58,7 +58,7 @@ class BulletInvertedDoublePendulum(BulletPlant):
         )
 
     def reward(self, before: Readings, now: Readings, action: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return the terms of the reward `[M, 2]`, and for each member whether the poles fell `[M]`.
+        """Return the two terms of each robot's reward `[M, 2]`, and whether the poles of each robot have fallen `[M]`.
 
         The terms are 10 and −0.01 x² − (y + 0.3 − 2)², where x and y [m] are the position of the upper pole's centre.
         The reward of upright poles is 9.36.
@@ -70,7 +70,7 @@ class BulletInvertedDoublePendulum(BulletPlant):
 
 
 def _upper_pole(now: Readings) -> tuple[Floats, Floats]:
-    """Return x and y `[M]` of the upper pole's centre [m], which is faster than reading them from PyBullet."""
+    """Compute x and y `[M]` of the upper pole's centre [m]. PyBullet would need more time for this."""
     cart, lower, upper = now.position.T
     x = cart + POLE * (sin(lower) + sin(lower + upper) / 2)
     y = POLE * (cos(lower) + cos(lower + upper) / 2)

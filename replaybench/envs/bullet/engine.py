@@ -1,6 +1,6 @@
 """The engine and the base class of plants in PyBullet.
 
-A plant declares a model and a physics step. It computes rewards from the sensor readings of two control steps.
+A plant declares a model and a physics step. The plant computes rewards from the sensor readings of two control steps.
 """
 
 import functools
@@ -51,12 +51,12 @@ class Model:
 
     @property
     def width(self) -> int:
-        """Number R of readings of one member."""
+        """Number R of sensor readings of one robot."""
         return 2 * len(self.joints) + 3 * len(self.parts + self.still) + 9 * bool(self.root) + 2 * len(self.feet)
 
 
 class Readings:
-    """The R readings of each member as an array `[M, R]`, with views of its parts as attributes."""
+    """R sensor readings of each of M robots, in an array `[M, R]`, with named parts of the array as attributes."""
 
     def __init__(self, model: Model, rows: Floats) -> None:
         joints, parts, feet = len(model.joints), len(model.parts + model.still), len(model.feet)
@@ -112,7 +112,7 @@ def data_folder() -> Path:
 
 
 def model_files(model: Model) -> list[Path]:
-    """Return the files of the floor, if any, and of the robot."""
+    """Return the files of a model: the file of the floor, if the model has a floor, and the file of the robot."""
     floor = [data_folder() / "plane_stadium.sdf"] if model.floor else []
     return [*floor, data_folder() / "mjcf" / model.file]
 
@@ -140,7 +140,7 @@ class World:
         self._call(self._bullet.setPhysicsEngineParameter, fixedTimeStep=interval, numSubSteps=substeps)
 
     def restart(self, positions: Sequence[float]) -> None:
-        """Restore the loaded state at rest, and set the joints to `positions`.
+        """Restore the state after loading, at rest, and set the joints to `positions`.
 
         PyBullet's saved state includes contacts and the initial values of the solver. An episode is therefore equal to
         one in a new client.
@@ -161,7 +161,7 @@ class World:
     def read(self, *, touching: bool = True) -> list[float]:
         """Return the current readings `[R]` of the robot.
 
-        The positions of links are computed anew, because they would lag by a physics step.
+        The positions of links are computed anew, because those that PyBullet stores lag by a physics step.
 
         Args:
             touching: Whether contacts are read. After a restart, PyBullet returns the old contacts until the next step.
@@ -237,7 +237,7 @@ class World:
         self._feet = {links[name][1]: place for place, name in enumerate(model.feet)}
 
     def _paint(self) -> None:
-        """Colour the links, which are grey at first, on the first call."""
+        """Colour the links on the first call. PyBullet loads grey links."""
         for place, (body, link) in enumerate(self._grey):
             self._call(self._bullet.changeVisualShape, body, link, rgbaColor=_COLOURS[place % len(_COLOURS)])
         self._grey = []
@@ -273,8 +273,8 @@ def _by_body(found: Iterable[tuple[int, int]]) -> list[tuple[int, list[int]]]:
 def pace(step: float, count: int) -> float:
     """Return the time [s] of `count` physics steps, rounded up until `time / count` is exact.
 
-    Bullet divides the time by the number of steps, and carries the rounding error over to the next call. Bullet would
-    otherwise sometimes take a step too few or too many.
+    Bullet divides the time by the number of steps, and carries the rounding error over to the next call. Without exact
+    division, Bullet would sometimes take a step too few or too many.
     """
     interval = step * count
     while Fraction(interval) != count * Fraction(interval / count):
@@ -283,11 +283,11 @@ def pace(step: float, count: int) -> float:
 
 
 class BulletEngine(Engine):
-    """The engine of plants in PyBullet, with a physics client for each member.
+    """The simulator of M members (copies of a plant) in PyBullet, with a physics client for each member.
 
     Bullet's solver starts from its last solution, which PyBullet's saved files do not contain completely. A saved state
     therefore consists of the joints' start positions and of the actions since then. Restoring a state repeats these
-    actions. The result is the same, bit for bit, and takes as long as the longest running episode.
+    actions. The restored state is exact, and restoring takes as long as the longest running episode.
     """
 
     def __init__(self, plant: Any, num_envs: int, frequency: float) -> None:
@@ -370,40 +370,40 @@ def _close(worlds: list[World]) -> None:
 
 
 INTERVAL: Final = 0.0165
-"""Roboschool's control interval [s]. Progress is measured per this time at every control rate."""
+"""Roboschool's control interval [s]. Rewards for progress refer to this interval at every control rate."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BulletPlant(FixedStepPlant):
     """The base class of tasks in PyBullet.
 
-    A subclass declares a model, and computes observations and rewards from readings. The physics step is 0.0165 s /
-    `substeps`.
+    A subclass declares a model, and computes observations and rewards from sensor readings. The physics step is
+    0.0165 s / `substeps`.
     """
 
     substeps: float = 1.0  # physics steps per 0.0165 s
 
     model: ClassVar[Model]
     terms: ClassVar[tuple[str, ...]]
-    """Names of the terms of the reward, which are returned as infos."""
+    """Names of the terms of the reward. After a step, the infos contain the terms under these names."""
 
     frequency = 1.0 / INTERVAL
     update_every = 100
     reference_episodes = 5
 
     def starts(self, uniform: Floats) -> Floats:
-        """Return the positions `[n, J]` of J joints at the start of n episodes, from uniform draws `[n, J]`."""
+        """Return the positions `[n, J]` of J joints at the start of n episodes, from uniform numbers in [0, 1)."""
         raise NotImplementedError
 
     def observe(self, now: Readings) -> Floats:
-        """Return the states of all members in physical units, `[M, S]`."""
+        """Return the states of all M robots in physical units, `[M, S]`, from their sensor readings."""
         raise NotImplementedError
 
     def reward(self, before: Readings, now: Readings, action: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return the K terms of each member's reward `[M, K]`, and whether the new states are terminal `[M]`.
+        """Return the K terms of each robot's reward `[M, K]`, and whether each new state is terminal `[M]`.
 
         Args:
-            before, now: Readings after the previous control step, and after this one.
+            before, now: Sensor readings before and after this control step.
             action: Normalised actions of this control step, `[M, A]`.
         """
         raise NotImplementedError

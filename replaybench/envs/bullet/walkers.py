@@ -30,14 +30,14 @@ _GENERAL: Final = (  # name, unit, scale
 
 @dataclass(frozen=True, kw_only=True)
 class Walker(BulletPlant):
-    """The base class of the four walkers.
+    """The base class of the four robots that walk, run or hop towards a flag.
 
     Observations are the height relative to the start, the bearing of the flag, the velocity in axes that turn with the
     yaw angle, and the roll and pitch angles. They also contain the angle of each joint relative to its range, the speed
-    of each joint, and which feet touch the floor. All are clipped to ±5. Contacts are those of the current control
-    step. Roboschool returns those of the previous one.
+    of each joint, and which feet touch the floor. All observations are clipped to ±5. Contacts are those at the current
+    control step, whereas Roboschool returns the contacts at the previous control step.
 
-    A subclass declares class attributes and may override `alive`.
+    A subclass declares the class attributes that have no values here, and may override `alive`.
     """
 
     substeps: float = 4.0
@@ -111,11 +111,12 @@ class Walker(BulletPlant):
         return np.concatenate([np.stack(general, axis=1), now.attitude[:, :2], joints, now.on_ground], axis=1)
 
     def reward(self, before: Readings, now: Readings, action: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return the terms of the reward `[M, 5]`, and for each member whether the robot has fallen `[M]`.
+        """Return the five terms of each robot's reward `[M, 5]`, and whether the robot has fallen `[M]`.
 
         The terms are ±1 (+1 unless fallen), `(d − d′)/0.0165`, `−2 mean|a q̇/10| − 0.1 mean a²`, `−0.2 n` and `−c`.
         Here d and d′ [m] are the distances from the flag before and after the step, a are normalised torques, and q̇
-        joint speeds [rad/s]. n joints are at an end of their range, and c feet touch anything but the floor.
+        joint speeds [rad/s]. n is the number of joints at an end of their range, and c is the number of feet that touch
+        anything but the floor.
         """
         alive = self.alive(now)
         count = len(self.joints)
@@ -136,7 +137,7 @@ class Walker(BulletPlant):
         return terms, ~alive
 
     def alive(self, now: Readings) -> NDArray[np.bool_]:
-        """Return for each member whether the robot has not fallen, bool `[M]`."""
+        """Return whether each of M robots has not fallen, bool `[M]`."""
         upright: NDArray[np.bool_] = (now.root[:, 2] > 0.8) & (np.abs(now.attitude[:, 1]) < 1.0)
         return upright
 
@@ -144,7 +145,7 @@ class Walker(BulletPlant):
 def _middle(now: Readings, parts: int) -> tuple[Floats, Floats]:
     """Return x and y `[M]` of the mean position of the torso and the first `parts` links [m].
 
-    Roboschool (`load_robot_joints`, `calc_state`) counts every link, massless helper links included.
+    Roboschool (`load_robot_joints`, `calc_state`) averages over all links, including massless helper links.
     """
     total = now.root[:, :2] + now.place[:, :parts, :2].sum(axis=1)
     return total[:, 0] / (parts + 1), total[:, 1] / (parts + 1)

@@ -1,1 +1,1 @@
-"""The drafting task, in which an ellipse keeps its place in the vortex wake of a cylinder."""
+"""The drafting task: an ellipse has to keep its place in the vortex wake of a cylinder."""

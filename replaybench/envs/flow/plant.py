@@ -1,7 +1,7 @@
 """The drafting task: an ellipse has to keep its place in the wake of a cylinder with little actuation.
 
-The flow is a tabulated vortex wake or a solution of the Navier–Stokes equations. Both have the same box, start, reward,
-units and sensors.
+The flow is a tabulated vortex wake or a solution of the Navier–Stokes equations. The bounds of the ellipse, its start,
+the reward, the units and the sensors are the same in these flows.
 """
 
 from __future__ import annotations
@@ -53,15 +53,16 @@ class Drafting(Plant):
     and the stream runs along +x. An action `a = (f_x, f_y, τ)` has components in [-2, 2] and is held for a control
     step. It exerts the force `(f_x, f_y) F₀` and the torque `τ τ₀` on the ellipse. By default F₀ = 0.25 ρU²D and τ₀ =
     F₀ D/2. Each step costs `‖a‖²` times the length of the step [T]. This is the paper's reward at the default rate of
-    one action per T. When the centre of the ellipse leaves the box, the task ends with a reward of −100 instead of that
-    step's cost. The ellipse starts at rest. The phase of the wake at the start is random, and the agent cannot observe
-    it.
+    one action per T. The centre of the ellipse must stay in the rectangle `box`. If the centre leaves this box, the
+    episode ends, and the reward of the step is −100. The ellipse starts at rest. The wake starts in a random phase,
+    which the agent cannot observe.
 
-    The two tabulated wakes differ in the forces on the ellipse (`replaybench.envs.flow.wake`). Each episode draws
-    random factors for the flow and the forces. The settings `*_spread` are the largest logarithms of these factors. A
-    spread of 0.2 means up to 22 % more or 18 % less. `phase_noise` makes the vortex street irregular. `reading_noise`
-    models the influence of the boundary layer on the sensors. Policies that were learned with these disturbances in the
-    free wake also work in the Navier–Stokes solver.
+    `fidelity` selects the flow: "wake" and "free-wake" are tabulated vortex wakes with different forces on the ellipse
+    (`replaybench.envs.flow.wake`), and "navier-stokes" solves the equations of the flow. In tabulated wakes, the flow
+    and the forces can have random factors in each episode. The settings `*_spread` are the largest logarithms of these
+    factors. A spread of 0.2 means up to 22 % more or 18 % less. `phase_noise` makes the vortex street irregular.
+    `reading_noise` models the influence of the boundary layer on the sensors. Policies that were learned with these
+    disturbances in "free-wake" also work in "navier-stokes".
     """
 
     fidelity: str = "wake"  # "wake", "free-wake": tabulated vortices; "navier-stokes": the flow itself
@@ -118,7 +119,10 @@ class Drafting(Plant):
 
     @property
     def observation_limit(self) -> tuple[float, ...]:
-        """Bounds on |normalised state|, wide enough for the paper's full torque, which turns the ellipse at 22 U/D."""
+        """Bounds on the absolute values of the normalised states.
+
+        The bounds admit an angular velocity of 22 U/D, which the ellipse reaches under the paper's full torque.
+        """
         return (*(10.0,) * 5, 20.0, *(10.0,) * 8)
 
     @property
@@ -128,22 +132,25 @@ class Drafting(Plant):
 
     @property
     def forces(self) -> tuple[float, float, float]:
-        """Units of an action's forces [ρU²D] and torque [ρU²D²] for density ρ, stream speed U, cylinder diameter D."""
+        """Force along x and y [ρU²D] and torque [ρU²D²] of an action whose three components are 1.
+
+        ρ is the density of the water, U the speed of the stream, and D the diameter of the cylinder.
+        """
         return _UNITS[self.action_unit]
 
     @property
     def start_range(self) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
-        """Means of the initial x, y [diameters] and angle [rad], and the largest deviations from these means."""
+        """Means of the initial x, y [cylinder diameters] and angle [rad], and the largest deviations from the means."""
         return (2.0, 0.0, 0.0), (0.5, 0.5, _REVISIONS[self.revision][1])
 
     @property
     def spreads(self) -> dict[str, float]:
-        """Largest logarithm of the random factor on each constant of flow and forces, by the names in `wake.Laws`."""
+        """Largest logarithm of the random factor of each constant in `wake.Laws`, by the name of the constant."""
         loads = dict.fromkeys(FELT, self.load_spread)
         return {"strength": self.strength_spread, "period": self.period_spread, **loads}
 
     def start(self, draws: Stream, chosen: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Draw initial poses `[n, 3]` and phases of the wake `[n]` for the n members marked in `chosen` `[M]`.
+        """Return random initial poses `[n, 3]` and phases of the wake `[n]` of the n ellipses marked in `chosen`.
 
         A pose consists of the position x, y in cylinder diameters and the angle θ [rad]. A phase is in [0, 1).
         """
@@ -168,20 +175,20 @@ class Drafting(Plant):
 
 @kernel
 def half_turn(angle: float) -> float:
-    """Return the angle [rad] of an ellipse wrapped into [−π/2, π/2), because a turn by π does not change an ellipse."""
+    """Wrap the angle [rad] of an ellipse into [−π/2, π/2). A turn by π does not change an ellipse."""
     return 0.5 * wrap_angle(2.0 * angle)
 
 
 @kernel
 def outside(x: float, y: float, box: tuple[float, float, float]) -> bool:
-    """Return whether the centre (x, y) of the ellipse is outside the box, or is NaN."""
+    """Return whether the centre (x, y) of the ellipse is NaN or outside the bounds `box` (see `Drafting.box`)."""
     inside: bool = x >= box[0] and x <= box[1] and abs(y) <= box[2]
     return not inside
 
 
 @kernel
 def step_reward(actuation: float, left: bool, sample: float) -> float:
-    """Return the reward of one control step of the drafting task.
+    """Return the reward of one control step: `−actuation · sample`, or −100 if the ellipse has left its box.
 
     Args:
         actuation: Squared norm ‖a‖² of the action.
@@ -205,7 +212,7 @@ _BODY, _ACTION = "#26323f", "#e08a00"
 
 
 class FlowPicture(Picture):
-    """A picture of 640 × 320 pixels with the flow, the bodies, the last action and the bounds `Drafting.box`."""
+    """A picture of an ellipse in the wake of a cylinder, with the flow, the last action and the ellipse's bounds."""
 
     def __init__(self, box: tuple[float, float, float]) -> None:
         super().__init__(*PIXELS)
@@ -267,10 +274,10 @@ class FlowPicture(Picture):
 
 
 class DraftingEngine(Engine):
-    """The base class of the engines that simulate M ellipses.
+    """The base class of simulators of M ellipses, each in the wake of its own cylinder.
 
     Attributes:
-        applied: Last action of each member, float64 `[M, 3]`.
+        applied: Last action on each ellipse, float64 `[M, 3]`.
     """
 
     def __init__(self, plant: Drafting, num_envs: int, frequency: float) -> None:
@@ -280,7 +287,7 @@ class DraftingEngine(Engine):
         self._picture: FlowPicture | None = None
 
     def infos(self) -> dict[str, NDArray[Any]]:
-        """Return `actuation`, the squared norm of each member's action, and `left`, whether the ellipse has left."""
+        """Return the squared norm of each action as `actuation`, and whether each ellipse left its box as `left`."""
         return {"actuation": (self.applied**2).sum(axis=1), "left": self.terminated.copy()}
 
     def picture(self) -> FlowPicture:

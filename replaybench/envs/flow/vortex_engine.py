@@ -1,4 +1,4 @@
-"""The engine of the drafting task in the tabulated wake, with quasi-steady forces and added mass on the ellipse.
+"""The simulator of an ellipse in a tabulated vortex wake, with quasi-steady forces and added mass.
 
 Units are the cylinder's diameter D, the stream's speed U, the density ρ, and T = D/U.
 """
@@ -21,8 +21,8 @@ NEAR_EDGE, NEAR_WIDTH, NEAR_SPREAD = 2.25, 0.08, 0.7  # region where a body clos
 
 MAX_SUBSTEP: Final = 0.05  # longest Runge–Kutta step [T]
 STATES: Final = 8
-"""Length of the state of an ellipse: x, y [D], θ [rad], velocity x and y [U], Ω [U/D], coupling κ, phase of the
-wake."""
+"""Length of the state of an ellipse: x, y [D], θ [rad], velocity x and y [U], angular velocity [U/D], strength κ of
+vortex shedding, phase of the wake."""
 
 Rates = tuple[float, float, float]
 """Accelerations along x and y [U/T], and angular acceleration [U/(D T)]."""
@@ -36,7 +36,7 @@ def loads(law: Any, along: float, across: float, spin: float) -> tuple[float, fl
     the stream's speed U and the density ρ.
 
     Args:
-        law: Constants of the forces, a record of the fields in `wake.Laws`.
+        law: Constants of the forces, a record with the fields of `wake.Laws`.
         along, across: Velocity of the ellipse relative to the water, along ξ and η [U].
         spin: Angular velocity of the ellipse relative to the water [U/D].
     """
@@ -62,7 +62,7 @@ def respond(
     cylinder's diameter D, the stream's speed U, the density ρ, and T = D/U.
 
     Args:
-        law: Constants of the forces, a record of the fields in `wake.Laws`.
+        law: Constants of the forces, a record with the fields of `wake.Laws`.
         along, across: Velocity of the ellipse relative to the water, along ξ and η [U].
         omega: Angular velocity of the ellipse [U/D].
         force_along, force_across: All other forces along ξ and η [ρU²D].
@@ -76,9 +76,10 @@ def respond(
 
 @kernel
 def settled_coupling(law: Any, x: float, y: float, cosine: float) -> float:
-    """Return the final strength κ of vortex shedding if an ellipse is held at (x, y), at an angle with this `cosine`.
+    """Return the strength κ that vortex shedding reaches while an ellipse is held at (x, y).
 
-    κ is a factor on the cross-stream flow. An ellipse close behind the cylinder reduces κ.
+    κ is a factor on the cross-stream flow. An ellipse close behind the cylinder reduces κ. `cosine` is the cosine of
+    the ellipse's angle, and `law` a record with the fields of `wake.Laws`.
     """
     height = (y * (1.0 / NEAR_SPREAD)) ** 2
     near = 2.0 * math.exp(-height * height) / (1.0 + math.exp((x - NEAR_EDGE) * (2.0 / NEAR_WIDTH)))
@@ -95,8 +96,8 @@ def accelerations(
 
     In body axes, `dV/dt = s Du/Dt + (m + m_i)⁻¹ F`. Here `Du/Dt` is the acceleration of the water, averaged over the
     chord, and s is `law.carried`. The mass is m, the added mass along axis i is m_i, and F is the total force.
-    `coupling` is the strength κ of vortex shedding. All quantities are in units of the cylinder's diameter, the
-    stream's speed and the density.
+    `coupling` is the strength κ of vortex shedding, a factor on the cross-stream flow. All quantities are in units of
+    the cylinder's diameter, the stream's speed and the density.
     """
     dx, dy = GAUSS * cosine, GAUSS * sine
     extra_rate = 1.0 / law.period - 1.0 / PERIOD
@@ -130,8 +131,8 @@ def move(
     diameter D, the stream's speed U and the density ρ.
 
     Args:
-        state: States of all members, float64 `[M, STATES]`.
-        m: Index of the member.
+        state: States of M ellipses, float64 `[M, STATES]`.
+        m: Index of the ellipse to advance.
         fx, fy, torque: External force [ρU²D] and torque [ρU²D²].
         box: Bounds of the ellipse's centre, as in `Drafting.box`.
         seconds: Total length of all `substeps` [D/U].
@@ -173,7 +174,10 @@ def move(
 
 @kernel
 def _turned(cosine: float, sine: float, angle: float) -> tuple[float, float]:
-    """Return cosine and sine after a turn by `angle` [rad], for small angles by a series, which is fast and exact."""
+    """Return the cosine and sine of an angle that has increased by `angle` [rad].
+
+    For small increases, a series gives the same accuracy as the library and is faster.
+    """
     if abs(angle) < 0.25:
         q = angle * angle
         c = 1.0 - q * (1 / 30) * (1.0 - q * (1 / 56) * (1.0 - q * (1 / 90)))
@@ -268,7 +272,7 @@ class VortexWake(DraftingEngine):
         return {"state": self.state, "laws": laws, "applied": self.applied}
 
     def frame(self, member: int) -> NDArray[np.uint8]:
-        """Return an image uint8 `[320, 640, 3]` of one member, in which the ellipse does not weaken the vortices."""
+        """Return an image uint8 `[320, 640, 3]` of an ellipse in a vortex wake, without the effect of the ellipse."""
         columns, rows = np.linspace(VIEW[0], VIEW[1], 211), np.linspace(VIEW[2], VIEW[3], 106)
         water = vorticity(columns, rows, float(self.state[member, 7]))
         return self.picture().frame(water, VIEW, self.state[member, :3], self.applied[member])

@@ -78,7 +78,10 @@ def vortex(number: int, phase: float) -> tuple[float, ...]:
 
 @kernel
 def street(phase: float) -> NDArray[np.float64]:
-    """Return the states of all vortices at `phase` in [0, 1), `[VORTICES, 7]`. A row is a result of `vortex`."""
+    """Return the states of all vortices at a phase of the wake in [0, 1), `[VORTICES, 7]`.
+
+    A row contains what `vortex` returns: x, y, circulation, squared core radius, and the rates of x, y and circulation.
+    """
     rows = np.empty((VORTICES, 7))
     for number in range(VORTICES):
         x, y, circulation, core, x_rate, y_rate, circulation_rate = vortex(number, phase)
@@ -91,9 +94,9 @@ def street(phase: float) -> NDArray[np.float64]:
 def flow(x: float, y: float, vortices: NDArray[np.float64]) -> Field:
     """Return the velocity and acceleration of the water at (x, y) for the `vortices` from `street`.
 
-    A vortex turns the water at the rate `Γ/2π g` with `g = (1 − e^{−r²/c})/r²`. Here Γ is its circulation, c its
-    squared core radius, and r the distance from it. The acceleration is `∂u/∂t + (u·∇)u`, with every term in closed
-    form.
+    A vortex turns the water at the rate `Γ/2π g` with `g = (1 − e^{−r²/c})/r²`. Here Γ is the circulation of
+    the vortex, c its squared core radius, and r the distance from its centre. The acceleration is `∂u/∂t + (u·∇)u`,
+    with every term in closed form.
     """
     reach = x * x + y * y + SOURCE_CORE
     strength = SOURCE / (2.0 * math.pi)
@@ -125,7 +128,7 @@ def flow(x: float, y: float, vortices: NDArray[np.float64]) -> Field:
 
 @kernel
 def vorticity(x: NDArray[np.float64], y: NDArray[np.float64], phase: float) -> NDArray[np.float64]:
-    """Return the vorticity of the vortex street at columns `x` and rows `y`, with the shape `[len(y), len(x)]`."""
+    """Return the vorticity at all points with coordinates in `x` and `y` and a phase in [0, 1), `[len(y), len(x)]`."""
     vortices = street(phase)
     out = np.zeros((y.size, x.size))
     for k in range(VORTICES):
@@ -151,7 +154,7 @@ _SHEET: Final = _ROW * NODES  # distance in the table from a phase to the next
 
 @kernel
 def fill_table(table: NDArray[np.float32]) -> None:
-    """Write the flow at all phases and nodes to `table`, whose layout `wake_table` describes."""
+    """Write the flow at all phases and grid nodes to `table`. The layout of the table is described in `wake_table`."""
     for p in range(PHASES):
         vortices = street(p / PHASES)
         for i in range(NODES):
@@ -163,7 +166,10 @@ def fill_table(table: NDArray[np.float32]) -> None:
 
 @functools.cache
 def wake_table() -> NDArray[np.float32]:
-    """Return the flow over one period, a flat read-only float32 array in the order phase, x, y, result of `flow`."""
+    """Return a table of the velocity and acceleration of the water over one period, a flat read-only float32 array.
+
+    In C order, the axes are the phase, x, y, and the four numbers that `flow` returns.
+    """
     table = np.empty(PHASES * _SHEET, np.float32)
     fill_table(table)
     table.flags.writeable = False
@@ -177,8 +183,8 @@ def _blend(
     """Interpolate the flow between four corners of a cell, and between two phases.
 
     The corners have the weights `w…`, and the later phase has the weight `lateness`. `early` and `late` are the indices
-    of the cell's first corner in the table at both phases. The result is the four quantities, and the changes of u and
-    v between the phases.
+    of the cell's first corner in the table at both phases. The result consists of the four numbers that `flow` returns,
+    and of the changes of u and v between the phases.
     """
     double = types.float64
     signature = types.UniTuple(double, _LANES + 2)(table, types.intp, types.intp, *(double,) * 5)
@@ -222,11 +228,11 @@ def _blend(
 def look_up(table: NDArray[np.float32], x: float, y: float, phase: float, extra_rate: float) -> Field:
     """Return the flow at (x, y) and `phase` in [0, 1) by linear interpolation in the table from `wake_table`.
 
-    Outside of the table, the flow is that at its edge.
+    At points outside of the table, the flow at the nearest edge is returned.
 
     Args:
-        extra_rate: 1/T_s − 1/`PERIOD` for a wake of period T_s. The table's accelerations hold for `PERIOD`. This rate
-            times the derivative of the velocity by phase is added to them.
+        extra_rate: 1/T_s − 1/`PERIOD` for a wake of period T_s. The table's accelerations hold for `PERIOD`. The
+            derivative of the velocity by phase, multiplied by `extra_rate`, is added to the accelerations.
     """
     across = min(max((x - LEFT_EDGE) * (1.0 / SPACING), 0.0), NODES - 1.0)
     up = min(max((y - LOWER_EDGE) * (1.0 / SPACING), 0.0), NODES - 1.0)
@@ -250,7 +256,7 @@ class Laws(NamedTuple):
     """Constants of the forces on the ellipse in the vortex wake.
 
     The axis ξ points along the chord of the ellipse, and η is normal to the chord. Units are the cylinder's diameter D,
-    the stream's speed U and the density ρ. Kernels get records of the dtype `LAWS`, one for each member.
+    the stream's speed U and the density ρ. Compiled functions get a record of dtype `LAWS` for each ellipse.
     """
 
     inertia_along: float  # mass and added mass along ξ [ρD²]
@@ -294,21 +300,21 @@ FELT: Final = (
     *("skin_friction", "munk_bluff", "munk_slender", "turning_drag", "carried"),
     *("ends_along", "ends_across", "sides_along", "sides_across"),
 )
-"""Names of the constants that `load_spread` varies, each by its own random factor."""
+"""Names of the constants that `Drafting.load_spread` varies. Each constant gets its own random factor."""
 
 
 def records(laws: Laws, count: int) -> NDArray[np.void]:
-    """Return an array `[count]` of dtype `LAWS` with the same constants for every member."""
+    """Return an array `[count]` of dtype `LAWS` with the same constants of the forces for every ellipse."""
     return np.full(count, np.array(tuple(laws), LAWS))
 
 
 def vary(
     records: NDArray[np.void], laws: Laws, spreads: Mapping[str, float], draws: Stream, chosen: NDArray[np.bool_]
 ) -> None:
-    """Set the constants of chosen members to `laws` times random factors e^s, with s uniform in ±spread.
+    """Set the constants of chosen ellipses to `laws` times random factors e^s, where s is uniform in ±spread.
 
-    The array `records` `[M]` of dtype `LAWS` is changed in place. `spreads` contains the spreads by the names of the
-    constants. Only constants with a positive spread are drawn.
+    The array `records` `[M]` of dtype `LAWS` is changed in place for the ellipses marked in `chosen` `[M]`. `spreads`
+    contains the spreads by the names of the constants. Constants with a spread of 0 do not change.
     """
     names = [name for name, spread in spreads.items() if spread > 0.0]
     if names:

@@ -25,8 +25,8 @@ STEPS: Final = 500
 class SuitePlant(FixedStepPlant):
     """The base class of tasks of dm_control.
 
-    A subclass names a task of dm_control's suite, and its observations in order. The control rate determines how long
-    an action is held. An episode lasts equally long at every rate.
+    A subclass declares a task of dm_control's suite, and the observations of the task in order. The control rate
+    determines how long an action is held. An episode has the same duration at every rate.
     """
 
     task: ClassVar[tuple[str, str]]
@@ -47,7 +47,7 @@ class SuitePlant(FixedStepPlant):
 
 
 class SuiteMember:
-    """The simulator of one member, a task of dm_control with its physics.
+    """The simulator of one copy of a plant that is a task of dm_control.
 
     Each action is held for `substeps` physics steps. dm_control's `Environment` is not used, because its time limit and
     rate are fixed.
@@ -142,7 +142,7 @@ class AcerCartpole(SuitePlant):
 class AcerCheetah(SuitePlant):
     """Half a cheetah that has to run fast (Wang et al., 2017, appendix E.1).
 
-    The reward is a tenth of the speed [m/s], up to 10 m/s. The paper has no such bound, but a cost of control.
+    The reward is a tenth of the speed [m/s], up to 10 m/s. In the paper, speed has no bound, and control has a cost.
     """
 
     name = "AcerCheetah"
@@ -179,9 +179,9 @@ class AcerFish(SuitePlant):
 class AcerWalker(SuitePlant):
     """A robot with two legs that has to move as fast as possible (Wang et al., 2017, appendix E.1).
 
-    This is the suite's task `run`. Its reward for standing upright is multiplied by a factor that is linear in the
-    speed up to 8 m/s. The robot starts in any pose and may get up again. In the paper, falling ends the episode, and
-    control has a cost.
+    This is the task `run` of dm_control. The reward for standing upright is multiplied by a factor that is linear in
+    the speed up to 8 m/s. The robot starts in any pose and may get up again. In the paper, falling ends the episode,
+    and control has a cost.
     """
 
     name = "AcerWalker"
@@ -199,7 +199,7 @@ class AcerWalker(SuitePlant):
 class AcerHumanoid(SuitePlant):
     """A humanoid that has to stand up from any pose and to stand with little effort (Wang et al., 2017, appendix E.1).
 
-    It has 67 observations here, and 94 in the paper.
+    The humanoid has 67 observations here, and 94 in the paper.
     """
 
     name = "AcerHumanoid"

@@ -1,4 +1,4 @@
-"""The engine for simulators that can only be started and stepped, with one simulator for each member.
+"""The engine for simulators that can only be started and stepped, with one simulator per member (copy of a plant).
 
 The saved state of a member consists of the seed of its episode and its actions so far. Restoring a state repeats these
 actions. This is exact if equal seeds and actions give equal episodes.
@@ -28,7 +28,7 @@ class Step(NamedTuple):
 
 
 class Simulator(Protocol):
-    """The interface of a simulator of one member."""
+    """The interface of a simulator of one copy of a plant."""
 
     def restart(self, seed: int) -> Vector:
         """Start an episode with a seed, 0 ≤ seed < 2³², and return the observed state `[S]`."""
@@ -41,7 +41,7 @@ class Simulator(Protocol):
 
 
 class StepwiseEngine(Engine):
-    """The engine of plants whose members have a simulator each, which is stepped in Python.
+    """The engine that steps a separate Python simulator for each member (copy of a plant).
 
     A simulator's state cannot be copied. To restore a state, the engine restarts the episode with its seed and repeats
     the actions.
@@ -78,7 +78,7 @@ class StepwiseEngine(Engine):
             self.observed[m], self.reward[m], self.terminated[m], self.truncated[m] = step
 
     def changing(self) -> dict[str, NDArray[Any]]:
-        """Return each member's seed, number of actions so far, and these actions, by name."""
+        """Return by name the seed, the number of actions and the actions of the episode of each copy of the plant."""
         return {"seed": self._seed, "taken": self._taken, "actions": self._actions}
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:

@@ -30,8 +30,8 @@ _NUMBER: Final = int | float | np.integer | np.floating
 
 
 LARGEST_BOUND: Final = 1e6
-"""Largest bound of a component of an observation. Components with wider bounds count as unbounded and are not
-normalised."""
+"""Absolute value from which a bound of an action or observation counts as infinite. Components of observations with
+infinite bounds are not normalised."""
 
 TO_BOUND: Final = (
     "register it with bounds, as in additional_wrappers=(TransformAction.wrapper_spec("
@@ -51,7 +51,7 @@ class GymnasiumPlant(Plant):
 
     `plant_of` makes a subclass for each task. Actions, and observations with finite bounds, are normalised by their
     bounds to [-1, 1]. Discrete actions are evenly spaced in [-1, 1]. The control rate follows from the task's time
-    step, or else from its frame rate, or else it is 1 Hz.
+    step. If the task has no time step, its frame rate is used, and without a frame rate, the control rate is 1 Hz.
     """
 
     spec: ClassVar[EnvSpec]
@@ -127,7 +127,7 @@ def _plant_of(name: str, _content: bytes) -> type[GymnasiumPlant]:
 
 
 class _Member:
-    """The environment of one member, without Gymnasium's time limit."""
+    """The Gymnasium environment of one copy of a plant, without Gymnasium's time limit."""
 
     def __init__(self, env: Environment, task: str, states: int) -> None:
         self._env, self._command = env, handed_over(env.action_space)
@@ -227,7 +227,7 @@ def _as_text(value: Any) -> str:
 
 
 def _frequency(env: Environment) -> float:
-    """Return the control rate of a task [Hz], from its time step, else from its frame rate, else 1."""
+    """Return the control rate of a task [Hz]: from its time step, or else its frame rate, or else 1."""
     step = getattr(env.unwrapped, "dt", None)
     if isinstance(step, _NUMBER) and 0 < step < np.inf:
         return float(1 / step)
@@ -236,14 +236,17 @@ def _frequency(env: Environment) -> float:
 
 
 class ActionRange(NamedTuple):
-    """The physical range of a task's actions, with the number of choices of each action if they are discrete."""
+    """The physical range of a task's actions, and the number of choices of each action if the actions are discrete."""
 
     low: Floats
     high: Floats
     choices: tuple[int, ...] = ()
 
     def nothing(self) -> Floats:
-        """Return the action nearest to 0, or the middle discrete action, or the lower of two middle ones."""
+        """Return the action for zero control: the action nearest to 0, or the middle choice of discrete actions.
+
+        With an even number of choices, the lower one of the two middle choices is returned.
+        """
         if self.choices:
             return tuple(low + (count - 1) // 2 for low, count in zip(self.low, self.choices, strict=True))
         return tuple(min(max(0.0, low), high) for low, high in zip(self.low, self.high, strict=True))
@@ -274,7 +277,7 @@ def _choices(name: str, start: NDArray[Any], counts: NDArray[Any]) -> ActionRang
 
 
 def handed_over(space: Space[Any]) -> Callable[[Vector], Any]:
-    """Return a function that converts an action `[A]` in physical units to the task's own type and bounds."""
+    """Return a function that converts a physical action `[A]` to the type and the bounds of an action space."""
     dtype: Any = space.dtype
     if isinstance(space, Discrete):
         return lambda action: dtype.type(np.rint(action[0]))
@@ -287,7 +290,7 @@ def handed_over(space: Space[Any]) -> Callable[[Vector], Any]:
 
 
 def normalisation(name: str, space: Space[Any]) -> tuple[Floats, Floats, Floats]:
-    """Return centre, scale and limit of each component of a task's observations, which must be vectors."""
+    """Return centre, scale and limit of each component of a task's observations. Observations must be vectors."""
     supported = "supported is a one-dimensional Box (a flat vector of numbers)"
     if space.is_np_flattenable:
         supported += "; register it with additional_wrappers=(FlattenObservation.wrapper_spec(),)"

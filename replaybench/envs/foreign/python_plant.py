@@ -1,6 +1,6 @@
-"""Plants whose simulator is a Python function that steps one member.
+"""Plants whose simulator is a Python function that advances one copy of the plant.
 
-Nothing is compiled. Plants with differential equations are far faster with `replaybench.envs.ode.plant`.
+Nothing is compiled. For plants with differential equations, `replaybench.envs.ode.plant` is far faster.
 """
 
 import inspect
@@ -40,11 +40,11 @@ class PythonPlant(Plant):
     saturates: ClassVar[bool] = False
 
     def step(self, x: Vector, u: Vector, dt: float) -> tuple[ArrayLike, float, bool]:
-        """Advance one member by one control step.
+        """Advance one copy of the plant by one control step.
 
         Args:
-            x: State in physical units, float64 `[S]`. It is a copy.
-            u: Applied action in physical units, float64 `[A]`, which is held during the step. It is a copy.
+            x: Copy of the state in physical units, float64 `[S]`.
+            u: Copy of the applied action in physical units, float64 `[A]`. The action is held during the step.
             dt: Length of the control step [s].
 
         Returns:
@@ -69,7 +69,7 @@ class PythonPlant(Plant):
         """Return a description of the content of the plant's file, and of the files that it imports.
 
         Raises:
-            UserError: The plant is in no file, and its functions refer to an object of unknown content.
+            UserError: The plant is defined in no file, and its functions refer to an object of unknown content.
         """
         content = f"saturates: {self.saturates}; {made_of(type(self))}"
         for part in in_no_file(type(self)):
@@ -95,7 +95,7 @@ class PythonPlant(Plant):
 
 
 class OneByOne(Engine):
-    """The engine of a `PythonPlant`, which steps the members one after the other."""
+    """The engine of a `PythonPlant`. It advances the members (copies of the plant) one after the other."""
 
     def __init__(self, plant: PythonPlant, num_envs: int, frequency: float) -> None:
         super().__init__(num_envs, len(plant.state_names), frequency)
@@ -113,7 +113,7 @@ class OneByOne(Engine):
 
 
 def started(plant: PythonPlant, uniform: Vector) -> Vector:
-    """Return the result of a plant's `start`, or raise `UserError` with file and line if the method fails."""
+    """Call the method `start` of a plant, and raise a `UserError` with file and line if the method fails."""
     try:
         x = np.asarray(plant.start(uniform.copy()), np.float64)
     except Exception as error:
@@ -122,7 +122,7 @@ def started(plant: PythonPlant, uniform: Vector) -> Vector:
 
 
 def stepped(plant: PythonPlant, x: Vector, u: Vector, dt: float) -> tuple[Vector, float, bool]:
-    """Return the result of a plant's `step`, or raise `UserError` with file and line if the method fails."""
+    """Call the method `step` of a plant, and raise a `UserError` with file and line if the method fails."""
     try:
         after, reward, terminated = plant.step(x.copy(), u.copy(), dt)
         after, reward, terminated = np.asarray(after, np.float64), float(reward), bool(terminated)
@@ -151,9 +151,9 @@ _REFUSED: Final = (NumbaError, UnsupportedBytecodeError)
 
 
 def try_out(plant: Plant, name: str) -> None:
-    """Call the functions of a user's plant once as plain Python, and then compile its equations.
+    """Call the functions of a user's plant once as plain Python, and then compile its differential equations.
 
-    The functions get the initial state and the action in the middle of the range.
+    The functions get the initial state and the action in the middle of its range.
 
     Raises:
         UserError: A function fails, returns a wrong value, or cannot be compiled.
@@ -183,7 +183,7 @@ def try_out(plant: Plant, name: str) -> None:
 
 
 def _refused(plant: OdePlant, path: Path, error: Exception) -> str:
-    """Return a message with the function that Numba does not compile, its line and the reason."""
+    """Return a message that names the function that Numba does not compile, its line and the reason."""
     x, u, p = np.array(plant.initial_state, np.float64), np.array(plant.action_range()[0]), plant.params()
     given: tuple[tuple[Any, ...], ...] = (x, u, p), (x, u, x, 0, p), (x.copy(), p), (x, 0, p)
     for function, arguments in zip(rk4.FUNCTIONS, given, strict=True):
@@ -197,7 +197,7 @@ def _refused(plant: OdePlant, path: Path, error: Exception) -> str:
 
 
 def _not_compiled(function: FunctionType, message: str) -> str:
-    """Return which uncompiled function or class Numba's `message` names, with a remedy, or an empty text."""
+    """Describe the uncompiled function or class in Numba's `message`, with a remedy, or return an empty text."""
     waiting, seen = [function], {function}
     while waiting:
         reached = inspect.getclosurevars(waiting.pop())

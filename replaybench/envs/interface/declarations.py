@@ -1,6 +1,6 @@
 """Checks of the attributes of plants and of the settings of environments.
 
-They run before anything is compiled.
+The checks run before anything is compiled.
 """
 
 import math
@@ -18,7 +18,7 @@ Role = Literal["training", "evaluation"]
 """The purpose of an environment, which selects its random streams."""
 
 NanActions = Literal["raise", "fail"]
-"""The effect of a NaN action: an error with "raise", or NaN rewards of the member with "fail"."""
+"""The response to a NaN action. "raise" raises an error, and "fail" makes the later rewards of the episode NaN."""
 
 
 def check_population(
@@ -43,9 +43,10 @@ def check_population(
 
 
 def seen_states(plant: str, states: Sequence[str], observe: Sequence[str]) -> list[int]:
-    """Return the index of each observed state in `states`, or all indices if `observe` is empty.
+    """Return the indices of the observed states in the list `states`.
 
-    A `UserError` with the name of the `plant` is raised for names that are unknown or occur twice.
+    `observe` contains the names of the observed states. If it is empty, all states are observed. A `UserError` is
+    raised if a name is unknown or occurs twice. The error message contains the name of the `plant`.
     """
     for name in observe:
         if name not in states:
@@ -81,9 +82,10 @@ def whole_steps(plant: str, seconds: float, frequency: float) -> int:
 
 
 def whole_substeps(plant: str, seconds: float, episode: int, frequency: float) -> int:
-    """Return the number of physics steps of `seconds` in one control step at the control rate `frequency` [Hz].
+    """Return how many physics steps one control step contains at the control rate `frequency` [Hz].
 
-    A `UserError` is raised if the number is not whole, or does not divide the number of physics steps in an `episode`.
+    A physics step lasts `seconds`, and an episode consists of `episode` physics steps. A `UserError` is raised if the
+    result is not whole or does not divide `episode`.
     """
     HERTZ.check(frequency, "frequency")
     exact = 1.0 / (frequency * seconds)
@@ -100,7 +102,10 @@ def whole_substeps(plant: str, seconds: float, episode: int, frequency: float) -
 
 
 def reset_mask(options: dict[str, Any] | None, num_envs: int) -> NDArray[np.bool_]:
-    """Return which members Gymnasium's `reset` has to restart, bool `[M]`, according to its `options`."""
+    """Return which of M copies of a plant restart, as a bool array `[M]`.
+
+    `options` is the argument of Gymnasium's `reset`. `{"reset_mask": mask}` selects copies. By default all restart.
+    """
     unused = set(options or ()) - {"reset_mask"}
     if unused:
         raise unknown("reset option", min(unused), ["reset_mask"])
@@ -113,7 +118,7 @@ def reset_mask(options: dict[str, Any] | None, num_envs: int) -> NDArray[np.bool
 
 
 class Domain(NamedTuple):
-    """A set of valid values, with its description in words, a test of a value, and an example."""
+    """A set of valid values, given by a description in words, a function that tests a value, and an example."""
 
     words: str
     fits: Callable[[Any], bool]
@@ -150,7 +155,7 @@ DOMAINS: Final[dict[str, Domain]] = {
     "discount": SHARE,
     "update_every": WHOLE,
 }
-"""Valid values of each attribute of a plant. An attribute that concerns states or actions is a tuple of such values."""
+"""Valid values of each attribute of a plant. Attributes with an entry per state or action are tuples of such values."""
 
 
 def check_scalar(plant: Any, name: str) -> None:
@@ -163,7 +168,8 @@ def check_scalar(plant: Any, name: str) -> None:
 def check_tuple(plant: Any, name: str, names: str | None = None) -> None:
     """Raise `UserError` unless the attribute `name` of a plant is a tuple of valid values.
 
-    If `names` is given, such as "state_names", the tuple must be as long as the plant's attribute of that name.
+    `names` is the name of another tuple of the plant, such as "state_names". If `names` is given, both tuples must have
+    the same length.
     """
     domain, values, who = DOMAINS[name], getattr(plant, name), f"plant {type(plant).__name__}"
     if not isinstance(values, tuple):
@@ -178,7 +184,10 @@ def check_tuple(plant: Any, name: str, names: str | None = None) -> None:
 
 
 def check_range(plant: Any, low: str, high: str) -> None:
-    """Raise `UserError` unless each entry of a plant's attribute `low` is below the same entry of `high`."""
+    """Raise `UserError` unless each lower bound of a plant is below the upper bound at the same position.
+
+    `low` and `high` are the names of the attributes with the bounds.
+    """
     below, above = getattr(plant, low), getattr(plant, high)
     if not all(first < last for first, last in zip(below, above, strict=True)):
         raise UserError(

@@ -1,4 +1,4 @@
-"""The interface of engines, which simulate the members of a population."""
+"""The interface of engines. An engine is a simulator that advances M independent copies (members) of a plant."""
 
 import os
 from abc import ABC, abstractmethod
@@ -17,7 +17,7 @@ def thread_count() -> int:
     """Return the number of threads that a simulator uses for one population.
 
     The environment variable `REPLAYBENCH_THREADS` sets the number. The default is 1. Results do not depend on the
-    number. A sweep keeps every core busy without threads, so more threads speed up only a single population.
+    number. The worker processes of a study keep every core busy, so threads speed up only a single population.
 
     Raises:
         UserError: The variable is not a whole number of 1 or more.
@@ -29,10 +29,10 @@ def thread_count() -> int:
 
 
 class Engine(ABC):
-    """The base class of simulators, which advance M members of one plant in physical units.
+    """The base class of simulators of M members, which are independent copies of one plant.
 
-    Members are independent copies of the plant. A simulator adds no noise to actions and observations, and has no time
-    limit. `PopulationEnv` adds both.
+    States and actions are in physical units. A simulator adds no noise to actions and observations, and has no time
+    limit. `PopulationEnv` adds the noise and the time limit.
 
     Args:
         num_envs: Number of members M.
@@ -44,7 +44,7 @@ class Engine(ABC):
         reward: Unscaled reward of each member in the last step, float64 `[M]`.
         terminated: Whether the last step reached a terminal state, bool `[M]`.
         truncated: Whether the last step ended the episode for a reason other than the time limit, bool `[M]`.
-        event: Events in the last step as bits, int64 `[M]`. Each plant defines their meaning.
+        event: Events in the last step as bits, int64 `[M]`. Each plant defines the meaning of its bits.
         draws: Random streams of the members for randomness within an episode. `PopulationEnv` sets and saves them.
         frequency: Control rate [Hz].
     """
@@ -63,17 +63,17 @@ class Engine(ABC):
     def restart(self, chosen: NDArray[np.bool_], draws: Stream) -> None:
         """Start an episode of the members marked in `chosen` `[M]`, and write their initial states to `observed`.
 
-        Draw random numbers by `draws.uniform(count, chosen)`, from the streams of the chosen members only. The other
-        members must not change.
+        Implementations get random numbers from `draws.uniform(count, chosen)`, which uses the streams of the chosen
+        members only. Implementations must not change the other members. Members are copies of the plant.
         """
 
     @abstractmethod
     def advance(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
-        """Advance the members marked in `running` `[M]` by one control step under the physical `action` `[M, A]`.
+        """Advance the copies of the plant marked in `running` `[M]` by one step under the physical `action` `[M, A]`.
 
-        Write the rows of these members in `observed`, `reward` and `terminated`. Write `event` and `truncated` only
-        where they are not 0. The caller sets `reward`, `event` and `truncated` to 0 before. Rows and states of other
-        members must not change.
+        Implementations write the rows of these copies in `observed`, `reward` and `terminated`. In `event` and
+        `truncated`, only values other than 0 have to be written. The caller sets `reward`, `event` and `truncated` to 0
+        before the call. Implementations must not change the rows and states of other copies.
         """
 
     def changing(self) -> dict[str, NDArray[Any]]:
@@ -97,8 +97,8 @@ class Engine(ABC):
         return {}
 
     def frame(self, member: int) -> NDArray[np.uint8] | None:
-        """Return an image uint8 `[height, width, 3]` of one member, or None to use `Plant.draw` instead."""
+        """Return an image uint8 `[height, width, 3]` of one copy of the plant, or None if `Plant.draw` draws it."""
         return None
 
     def close(self) -> None:  # noqa: B027 (most engines have no such resources)
-        """Free the resources that Python does not free, after which the engine cannot be used."""
+        """Free the resources that Python does not free. The engine cannot be used after this call."""

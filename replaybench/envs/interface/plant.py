@@ -1,7 +1,7 @@
 """The base classes of plants, and figures that show a plant.
 
 A plant declares its states and actions with units and ranges, the length of an episode and the reward scale. An engine
-(`replaybench.envs.interface.engine`) simulates the members, and `replaybench.envs.population` adds noise and time
+(`replaybench.envs.interface.engine`) simulates copies of a plant, and `replaybench.envs.population` adds noise and time
 limits. Plants with differential equations derive from the base class in `replaybench.envs.ode.plant`.
 """
 
@@ -55,12 +55,12 @@ SCALARS: Final = ("episode_seconds", "reward_scale", "frequency", "discount", "u
 
 
 def quantity(name: str, value: float, unit: str) -> str:
-    """Format a value with its name and, if it has one, its unit."""
+    """Return a text with the name, the value and the unit of a quantity. Quantities may have no unit."""
     return f"{name} = {with_unit(f'{value:+.3g}', unit)}"
 
 
 def with_unit(value: str, unit: str) -> str:
-    """Append a unit to a value, unless the quantity has no unit."""
+    """Append a unit to the text of a value. The text stays unchanged if the quantity has no unit."""
     return value if unit in _NO_UNIT else f"{value} {unit}"
 
 
@@ -88,8 +88,8 @@ class Plant:
 
     action_choices: ClassVar[tuple[int, ...]] = ()
     """Number of discrete values of each action, evenly spaced from `action_low` to `action_high`. Actions are
-    continuous if this tuple is empty. The plant gets the value nearest to the noisy action, and the lower one of two
-    equally near values."""
+    continuous if this tuple is empty. The plant gets the value nearest to the noisy action. If two values are equally
+    near, the plant gets the lower one."""
 
     positive: ClassVar[tuple[str, ...]] = ()
     """Names of the parameters that must be positive."""
@@ -103,15 +103,15 @@ class Plant:
     discount: ClassVar[float] = 0.95
     """Discount factor γ of learners per control step at the default rate `frequency`."""
     changed: ClassVar[Mapping[str, float]] = MappingProxyType({})
-    """Declared attributes that a study has replaced. Only the discount factor can be replaced."""
+    """Attributes whose declared values are replaced, with the new values. Only `discount` can be replaced."""
     update_every: ClassVar[int] = 0
     """Default number of control steps between updates of a learner. With 0, a learner is updated after each episode."""
     episode_metric: ClassVar[EpisodeMetric] = "mean reward"
     reference_episodes: ClassVar[int] = 1000
-    """Number of episodes over which the scores of reference controllers are averaged."""
+    """Number of episodes over which the scores of reference controllers, such as random control, are averaged."""
     saturates: ClassVar[bool] = True
     """Whether noise-free states are clipped to `observation_limit`, and NaN is replaced by 0, before noise is added.
-    Simulators that may diverge need this."""
+    Plants whose simulation may diverge need True."""
 
     @property
     def periodic(self) -> tuple[bool, ...]:
@@ -120,20 +120,23 @@ class Plant:
 
     @property
     def zero_action(self) -> tuple[float, ...]:
-        """The physical action that corresponds to zero control."""
+        """The action in physical units that the reference controller "zero control" always applies."""
         return (0.0,) * len(self.action_low)
 
     @property
     def observation_limit(self) -> tuple[float, ...]:
-        """Bounds on |normalised state| without noise, which the observation space widens by the largest noise."""
+        """Bounds on the absolute values of the normalised states without noise.
+
+        The observation space is wider than these bounds by the largest noise.
+        """
         return (10.0,) * len(self.state_names)
 
     def engine(self, num_envs: int, frequency: float) -> Engine:
-        """Return an engine that simulates `num_envs` members at the control rate `frequency` [Hz]."""
+        """Return a simulator of `num_envs` copies of the plant at the control rate `frequency` [Hz]."""
         raise NotImplementedError
 
     def made_of(self) -> str:
-        """Return a text for the fingerprint that identifies the code on which the plant's behaviour depends."""
+        """Return a text that identifies the code on which the plant's behaviour depends, as a part of `fingerprint`."""
         raise NotImplementedError
 
     def steps_per_episode(self, frequency: float) -> int:
@@ -212,11 +215,12 @@ class Plant:
         return (high + low) / 2, (high - low) / 2
 
     def described_signals(self, observe: Sequence[str] = ()) -> dict[str, list[dict[str, Any]]]:
-        """Describe the observed states and the actions for files, as lists under the keys "states" and "actions".
+        """Return the metadata of the observed states and of the actions that files store.
 
-        A description contains the name, unit, centre and scale of a signal. The physical value is `center + scale *
-        stored value`. States also have the key `periodic`, and discrete actions the key `choices`. If `observe` is
-        empty, all states are described.
+        The result has the lists "states" and "actions", with one dict for each signal. The dict contains the name,
+        unit, centre and scale of the signal. The physical value is `center + scale * stored value`. States also have
+        the key `periodic`, and discrete actions the key `choices`. `observe` names the observed states. If `observe`
+        is empty, all states are described.
         """
         keys = ("name", "unit", "center", "scale")
         middle, half = self.action_range()
@@ -235,7 +239,7 @@ class Plant:
         }
 
     def episode_score(self, total: NDArray[np.float64], steps: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the scores `[M]` of M episodes from their total rewards `[M]` and their lengths in `steps` `[M]`."""
+        """Return the scores `[M]` of M episodes, given their total rewards `[M]` and their numbers of steps `[M]`."""
         return total if self.episode_metric == "return" else total / steps
 
     def fingerprint(self) -> str:
@@ -312,12 +316,12 @@ class Observed(NamedTuple):
 
 
 def positions(joints: Iterable[str], slides: Sequence[str] = ()) -> tuple[Observed, ...]:
-    """Return joint positions as components of an observation, in m for joints in `slides` and otherwise in rad."""
+    """Describe the positions of joints as observations, in m for the joints in `slides` and otherwise in rad."""
     return tuple(Observed(joint, "m" if joint in slides else "rad") for joint in joints)
 
 
 def velocities(joints: Iterable[str], slides: Sequence[str] = (), limit: float = MOTION_LIMIT) -> tuple[Observed, ...]:
-    """Return joint velocities as components of an observation, in m/s for `slides` and otherwise in rad/s."""
+    """Describe the velocities of joints as observations, in m/s for the joints in `slides` and otherwise in rad/s."""
     return tuple(Observed(f"velocity of {j}", "m/s" if j in slides else "rad/s", limit) for j in joints)
 
 
@@ -326,8 +330,8 @@ class FixedStepPlant(Plant):
     """The base class of plants in a simulator with a fixed physics step.
 
     A control step is a whole number of physics steps, and an episode is a whole number of control steps. A subclass may
-    declare `observes`. The states are then in raw units with centre 0 and scale 1, and the other declarations of a
-    plant follow from the attributes of this class.
+    declare `observes`, the components of its observations. The states are then in raw units with centre 0 and scale 1.
+    The other attributes that a plant must declare are then computed from the attributes of this class.
     """
 
     physics_step: ClassVar[float]
@@ -360,7 +364,7 @@ class FixedStepPlant(Plant):
 
     @property
     def observation_limit(self) -> tuple[float, ...]:
-        """The bounds of the components in `observes`."""
+        """Bounds on the absolute values of the observed components, as declared in `observes`."""
         return tuple(entry.limit for entry in self.observes)
 
     def physics_steps(self, frequency: float) -> int:
@@ -392,7 +396,7 @@ class Picture:
 
 
 class Canvas(Picture):
-    """A figure with the plant's drawing, and below it time, state and action in physical units."""
+    """A figure with a drawing of the plant. Below the drawing are time, state and action in physical units."""
 
     def __init__(self, plant: Plant) -> None:
         super().__init__()

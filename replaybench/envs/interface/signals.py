@@ -33,7 +33,7 @@ def wrap(angle: Floats) -> Floats:
 
 
 def short_way(difference: Floats, periodic: Sequence[bool], scale: Sequence[float]) -> Floats:
-    """Return differences of normalised states, with those of angles along the shorter arc.
+    """Return differences of normalised states, where differences of angles are taken along the shorter arc.
 
     Args:
         difference: Differences of normalised states, `[..., S]`.
@@ -58,7 +58,7 @@ _PURPOSES: Final[dict[Role, tuple[str, str]]] = {
 
 
 class Signals:
-    """The current actions and observations of all members, with the random streams of their noise."""
+    """The current actions and observations of M copies (members) of a plant, with the random streams of the noise."""
 
     def __init__(
         self, plant: Plant, members: Sequence[int], sensor_noise: float, actuator_noise: float, seed: int, role: Role,
@@ -82,18 +82,21 @@ class Signals:
         )  # fmt: skip
 
     def rest(self, chosen: NDArray[np.bool_]) -> None:
-        """Set the last action and the last actuator noise of the chosen members to 0."""
+        """Set the last action and the last actuator noise to 0 for the copies of the plant marked in `chosen` `[M]`."""
         self.action[chosen] = 0.0
         self.actuator_error[chosen] = 0.0
 
     def disturbed(self, running: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Return the physical actions `[M, A]` with noise, in an array that the next call overwrites."""
+        """Return the current actions with noise in physical units, `[M, A]`, in an array that the next call overwrites.
+
+        Noise is added only for the copies of the plant marked in `running` `[M]`.
+        """
         noise = self.actuator.state, self.actuator_noise, self.actuator_error
         _disturb(self.action, running, *noise, *self._of_actions, self._physical)
         return self._physical
 
     def sense(self, observed: NDArray[np.float64], chosen: NDArray[np.bool_]) -> None:
-        """Write the noisy observations of the chosen members from the physical states `observed` `[M, S]`.
+        """Compute noisy observations from the physical states `observed` `[M, S]` of the plants marked in `chosen`.
 
         If `Plant.saturates` is True, a noise-free state beyond `observation_limit` becomes the limit, and NaN becomes
         0.
@@ -157,10 +160,11 @@ def begin_step(
     commanded: NDArray[Any], terminated: NDArray[np.bool_], truncated: NDArray[np.bool_], failed: NDArray[np.bool_],
     action: NDArray[np.float32], running: NDArray[np.bool_], moving: NDArray[np.bool_], fail: bool,
 ) -> int:  # fmt: skip
-    """Clip the commanded actions, and find out which members move in this control step.
+    """Clip the commanded actions of M members, and mark the members that move in this control step.
 
-    A member is `running` if its episode has not ended, and `moving` if it also has not failed. NaN stays in `action`.
-    With `fail`, running members with a NaN action fail.
+    Members are independent copies of a plant. A member is marked in `running` if its episode has not ended. It is also
+    marked in `moving` unless it is marked in `failed`. NaN stays in `action`. If `fail` is True, running members with a
+    NaN action are marked in `failed`.
 
     Returns:
         The index of the first running member whose action is NaN, or −1 if there is none.
@@ -190,8 +194,9 @@ def end_step(
 ) -> None:  # fmt: skip
     """Count a control step of the running members, and update the flags of ended episodes.
 
-    An episode is truncated after `steps` control steps, or if the engine `cut` it. Failed members get NaN as their
-    reward. All arrays have the shape `[M]`, one entry per member.
+    Members are independent copies of a plant. All arrays have the shape `[M]` with one entry per member. An episode is
+    truncated after `steps` control steps, or if the simulator has marked it in `cut`. Members in `failed` get NaN as
+    their reward.
     """
     for m in range(running.size):
         if running[m]:

@@ -1,1 +1,1 @@
-"""Gymnasium's MuJoCo tasks as plants, with an engine that steps all members at once."""
+"""Gymnasium's MuJoCo tasks as plants, with a simulator that advances many copies of a task in one call."""

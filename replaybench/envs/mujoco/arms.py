@@ -77,7 +77,7 @@ class MujocoReacher(MujocoPlant):
     def start(
         self, draws: Stream, chosen: NDArray[np.bool_], qpos: Vector, qvel: Vector
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Draw positions and velocities of the arm, and a goal at rest, uniformly from a disc."""
+        """Return random positions and velocities of the arm, and a resting goal at a random point of a disc."""
         position = qpos + 0.1 * (2.0 * draws.uniform(len(qpos), chosen) - 1.0)
         velocity = qvel + 0.005 * (2.0 * draws.uniform(len(qvel), chosen) - 1.0)
         velocity[:, -2:] = 0.0
@@ -196,9 +196,9 @@ def _reward(
 class AcerReacher3(MujocoPlant):
     """A planar three-link arm that has to bring its tip to a target (Wang et al., 2017, appendix E.1).
 
-    The reward is 1 within 5 cm of the target, and 0 elsewhere. Each episode draws the pose of the arm, and the target
-    uniformly from a ring within reach. The eight observations are those of the paper: angles and velocities of the
-    joints, and the target relative to the tip.
+    The reward is 1 within 5 cm of the target, and 0 elsewhere. In each episode, the pose of the arm is random, and the
+    target is random with a uniform density in a ring within reach. The eight observations are those of the paper:
+    angles and velocities of the joints, and the target relative to the tip.
     """
 
     name = "AcerReacher3"
@@ -220,13 +220,13 @@ class AcerReacher3(MujocoPlant):
 
     @property
     def periodic(self) -> tuple[bool, ...]:
-        """Whether each state is an angle without stops, which holds for the shoulder only."""
+        """Whether each state is an angle that is wrapped. Only the shoulder has no stops, so only its angle is."""
         return (True, *(False,) * 7)
 
     def start(
         self, draws: Stream, chosen: NDArray[np.bool_], qpos: Vector, qvel: Vector
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Draw a pose of the arm at rest, and a target uniformly over the area of a ring."""
+        """Return a random pose of the arm, at rest, and a random target with a uniform density in a ring."""
         uniform = draws.uniform(5, chosen)
         position = np.zeros((len(uniform), 5))
         position[:, 0] = math.pi * (2.0 * uniform[:, 0] - 1.0)

@@ -20,7 +20,7 @@ Mask = NDArray[np.bool_]
 
 @kernel
 def control_cost(action: Array, m: int) -> float:
-    """Return the sum of the squared controls of the member with index m."""
+    """Return the sum of the squared controls in the row m of `action` `[M, A]`."""
     total = 0.0
     for a in range(action.shape[1]):
         total += action[m, a] * action[m, a]
@@ -37,13 +37,13 @@ def _observe(chosen: Mask, raw: Array, skipped: int, low: Array, high: Array, ob
 
 @kernel
 def observe_past_x(chosen: Mask, raw: Array, low: Array, high: Array, observed: Array) -> None:
-    """Write all coordinates except the first to `observed`, clipped to `low` and `high` `[S]`."""
+    """Write the columns of `raw` `[M, R]` except the first to `observed` `[M, S]`, clipped to `low` and `high`."""
     _observe(chosen, raw, 1, low, high, observed)
 
 
 @kernel
 def observe_past_xy(chosen: Mask, raw: Array, low: Array, high: Array, observed: Array) -> None:
-    """Write all coordinates except the first two to `observed`, clipped to `low` and `high` `[S]`."""
+    """Write the columns of `raw` `[M, R]` except the first two to `observed` `[M, S]`, clipped to `low` and `high`."""
     _observe(chosen, raw, 2, low, high, observed)
 
 
@@ -54,8 +54,8 @@ def reward_runner(
 ) -> None:  # fmt: skip
     """Write the rewards of robots that run along x in a vertical plane.
 
-    The reward is speed minus effort, plus a bonus while the robot stands. A robot stands while its height, its pitch,
-    and all later coordinates and velocities are within open ranges.
+    The reward is a weighted speed, minus a cost of the squared controls, plus a bonus while the robot stands. A robot
+    stands while its height, its pitch, and all later coordinates and velocities are within open ranges.
     """
     forward_weight, control_weight, bonus, low_z, high_z, low_pitch, high_pitch, largest, rest_z = constants
     for m in range(raw.shape[0]):
@@ -82,9 +82,10 @@ def reward_roamer(
 ) -> None:  # fmt: skip
     """Write the rewards of robots that move on the ground plane.
 
-    The reward is the speed along x minus effort and contact forces, plus a bonus while the robot is up. A robot is up
-    while its third coordinate is within a closed range. Each row of `raw` ends with the contact forces, from the column
-    `first` on, and with the position x and y, whose speed is measured.
+    The reward is a weighted speed along x, minus costs of squared controls and contact forces, plus a bonus while the
+    robot is up. A robot is up while its third coordinate is within a closed range. The last two columns of `raw` are
+    the position x and y from which the speed is computed. The columns before these are the contact forces. The index
+    of the first of them is the last of the `constants`.
     """
     forward_weight, control_weight, contact_weight, largest_force, worst, bonus, low_z, high_z, first = constants
     place = raw.shape[1] - 2
@@ -120,7 +121,7 @@ _WHEN_IT_CAN_FALL: Final = ("reward_survive", "z_distance_from_origin")
 
 @dataclass(frozen=True, kw_only=True)
 class _Runner(MujocoPlant):
-    """The base class of the three robots in a vertical plane: `reward = speed + bonus while standing − effort`."""
+    """The base class of Hopper, Walker2d and HalfCheetah, whose rewards `reward_runner` computes."""
 
     observe = staticmethod(observe_past_x)
     reward = staticmethod(reward_runner)
@@ -228,13 +229,13 @@ _HUMANOID_BODIES: Final = (
 def _of_bodies(
     what: str, bodies: tuple[str, ...], entries: tuple[tuple[str, str], ...], limit: float
 ) -> tuple[Observed, ...]:
-    """Return the components of a quantity of each body, as components of an observation."""
+    """Describe the components of a vector quantity of each body, such as a force, as observations."""
     return tuple(Observed(f"{what}{entry} of {body}", unit, limit) for body in bodies for entry, unit in entries)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Roamer(MujocoPlant):
-    """The base class of tasks on the ground plane: `reward = speed along x + bonus while up − effort − contact`."""
+    """The base class of Swimmer, Ant and Humanoid, whose rewards `reward_roamer` computes."""
 
     forward_reward_weight: float = 1.0  # per m/s
     ctrl_cost_weight: float = 1e-4
@@ -242,13 +243,13 @@ class _Roamer(MujocoPlant):
     observe = staticmethod(observe_past_xy)
     reward = staticmethod(reward_roamer)
     strictly_between: ClassVar[bool] = False
-    """Whether the height must be strictly between its bounds."""
+    """Whether the robot gets its bonus only if its height is strictly between the bounds."""
 
     def marker_of(self, raw: NDArray[np.float64]) -> NDArray[np.float64]:
         return raw[:, -2:]
 
     def constants(self) -> tuple[float, ...]:
-        """Return the constants of `reward_roamer`, in which terms that a task does not declare have no effect."""
+        """Return the constants of `reward_roamer`. Terms of the reward that a task does not declare have no effect."""
         low, high = getattr(self, "healthy_z_min", -math.inf), getattr(self, "healthy_z_max", math.inf)
         if self.strictly_between:
             low, high = math.nextafter(low, math.inf), math.nextafter(high, -math.inf)

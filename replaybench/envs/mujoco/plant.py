@@ -31,7 +31,7 @@ from replaybench.runtime.streams import Stream
 
 
 def gymnasium_assets() -> Path:
-    """Return the folder of the MJCF files that Gymnasium ships, without importing its simulators."""
+    """Return the folder of the MJCF files that Gymnasium ships, without importing Gymnasium's simulators."""
     spec = importlib.util.find_spec("gymnasium")
     if spec is None or spec.origin is None:
         raise UserError("the MuJoCo plants need the MJCF files of the package gymnasium: pip install gymnasium")
@@ -42,8 +42,8 @@ def gymnasium_assets() -> Path:
 def load_model(path: Path) -> Any:
     """Return the `mujoco.MjModel` of an MJCF file.
 
-    Engines share the model and must not write to it. MuJoCo's automatic reset is off, so that the engine can detect a
-    member that diverges.
+    All callers get the same object and must not change it. MuJoCo's automatic reset is off, so that the engine can
+    detect a diverging simulation.
 
     Raises:
         UserError: The file does not exist, or is not a model.
@@ -147,17 +147,17 @@ class MujocoCanvas(Picture):
 
 
 BLOWN_UP: Final = 1
-"""Bit of `event`: the simulation diverged. The member has terminated in its last state, with reward 0."""
+"""Bit of `event` that marks a diverged simulation. The episode then ends in its last valid state with reward 0."""
 
 _WORST: Final = 1e10  # positions and velocities above it are unstable for MuJoCo (mjMAXVAL)
 
 
 class MujocoEngine(Engine):
-    """The engine that simulates the members of a MuJoCo plant with `threads` threads.
+    """The simulator of M members (copies of a plant) in MuJoCo, with `threads` threads.
 
     Attributes:
         data: One `mujoco.MjData` per member.
-        marker: Position of each member after its last step, float64 `[M, 2]`.
+        marker: Position of each member after its last step, from which rewards measure progress, float64 `[M, 2]`.
     """
 
     def __init__(self, plant: Any, num_envs: int, frequency: float, threads: int | None = None) -> None:
@@ -290,7 +290,7 @@ class MujocoPlant(FixedStepPlant):
     mjcf: ClassVar[str]
     """Name of the MJCF file in Gymnasium's folder."""
     term_names: ClassVar[tuple[str, ...]]
-    """Names of the values that `reward` writes to `terms`."""
+    """Names of the values, such as terms of the reward, that `reward` writes to its argument `terms`."""
     velocity_noise: ClassVar[Literal["uniform", "normal"]] = "uniform"
     """Distribution of initial velocities."""
     observes_forces: ClassVar[bool] = False
@@ -299,12 +299,12 @@ class MujocoPlant(FixedStepPlant):
     """View of pictures: width [m], height of the middle [m], elevation [rad], and whether the view follows the body."""
 
     observe: ClassVar[Callable[..., None]]
-    """Kernel that writes observations: `(chosen[M], raw[M, R], low[S], high[S], observed[M, S])`. R is the length of
-    `pieces`."""
+    """Compiled function that writes observations: `(chosen[M], raw[M, R], low[S], high[S], observed[M, S])`. A row of
+    `raw` contains the arrays that `pieces` returns."""
     reward: ClassVar[Callable[..., None]]
-    """Kernel that writes rewards: `(running[M], raw[M, R], action[M, A], marker[M, 2], dt, constants, reward[M],
-    terminated[M], terms[M, K])`. K is the number of `term_names`. The kernel also updates `marker`, the position of
-    each member before the step."""
+    """Compiled function that writes rewards: `(running[M], raw[M, R], action[M, A], marker[M, 2], dt, constants,
+    reward[M], terminated[M], terms[M, K])`. Each row of `raw` contains the arrays that `pieces` returns. K is the
+    number of `term_names`. The function also replaces `marker`, the positions before the step, by the new ones."""
 
     update_every = 1
 
@@ -331,21 +331,21 @@ class MujocoPlant(FixedStepPlant):
         return f"mujoco {importlib.metadata.version('mujoco')} {model} {kernels} {made_of(type(self))}".rstrip()
 
     def pieces(self, data: Any) -> tuple[Vector, ...]:
-        """Return the one-dimensional arrays of an `MjData` that form a row of `raw`, with qpos and qvel first."""
+        """Return the one-dimensional arrays of an `MjData` that `observe` and `reward` need, first qpos and qvel."""
         return data.qpos, data.qvel
 
     def marker_of(self, raw: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the positions `[M, 2]` between which `reward` measures progress, from rows `raw` `[M, R]`."""
+        """Return the positions `[M, 2]` from which `reward` measures progress. A row of `raw` contains `pieces`."""
         return raw[:, :2]
 
     def constants(self) -> tuple[float, ...]:
-        """Return the constants that the kernel `reward` uses."""
+        """Return the constants that the compiled function `reward` gets."""
         return ()
 
     def start(
         self, draws: Stream, chosen: NDArray[np.bool_], qpos: Vector, qvel: Vector
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Draw initial positions and velocities near the model's `qpos` and `qvel`, one row per chosen member."""
+        """Return random positions and velocities near `qpos` and `qvel`, with a row for each True in `chosen` `[M]`."""
         noise: float = getattr(self, "reset_noise_scale")  # noqa: B009 (tasks that use this method have the field)
         start = qpos + noise * (2.0 * draws.uniform(len(qpos), chosen) - 1.0)
         if self.velocity_noise == "normal":

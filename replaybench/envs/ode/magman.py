@@ -57,7 +57,7 @@ class Magman(OdePlant):
     initial_state = (0.0, 0.0)
     reference_state = (GOAL, 0.0)
     positive = ("mass", "force_width")
-    max_substep = 0.01  # the paper does not state it, as for the pendulum
+    max_substep = 0.01  # the paper does not state the step, as for the pendulum
 
     grid_nodes = (141, 101)
     grid_low = (TRACK_LOW, -0.4)
@@ -99,7 +99,10 @@ class Magman(OdePlant):
 
     @staticmethod
     def project(x: Vector, p: Params) -> int:
-        """Stop the ball at a wall, from which it moves away at 0.01 m/s, and return 1 for a collision."""
+        """Return 1 if the ball has hit a wall, and otherwise 0.
+
+        A ball that hits a wall is placed at the wall, with a velocity of 0.01 m/s away from the wall.
+        """
         if x[0] < TRACK_LOW:
             x[0], x[1] = TRACK_LOW, WALL_SPEED
             return 1

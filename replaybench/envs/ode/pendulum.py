@@ -26,9 +26,8 @@ class Pendulum(OdePlant):
     """A pendulum that a weak motor has to swing upright (de Bruin et al., 2018, appendix A.1).
 
     The equation of motion is `J θ̈ = −M g l sin θ − (b + K²/R) θ̇ + (K/R) u` with the voltage u. At the angle θ = 0 the
-    pendulum hangs down, at ±π it is upright. The cost depends on the absolute values of the state, as in the paper.
-    Both signs of the upright angle are therefore the reference. The velocity is normalised by 30 rad/s, the paper's
-    bound.
+    pendulum hangs down, at ±π it is upright. The reward depends on the absolute value of the angle, as in the paper.
+    The rewards at the angles π and −π are therefore equal. The velocity is normalised by 30 rad/s, the paper's bound.
     """
 
     inertia: float = 9.41e-4  # J [kg m²]
@@ -71,7 +70,8 @@ class Pendulum(OdePlant):
 
         The bound on the angle is 1. The bound on the velocity is 1.5 times the largest speed that the pendulum can
         reach. Above the no-load speed `v` the motor brakes, and the energy falls. At `v` the energy is at most `J v²/2
-        + M g l`. Gravity can therefore add at most `2 M g l` to the kinetic energy.
+        + M g l` with inertia J, mass M, gravity g and length l. Gravity can therefore add at most `2 M g l` to the
+        kinetic energy.
         """
         back_emf = self.damping + self.torque_constant**2 / self.resistance
         drive = self.action_high[0] * self.torque_constant / self.resistance
@@ -120,8 +120,8 @@ class Pendulum(OdePlant):
 class PendulumDCSC(Pendulum):
     """The pendulum swing-up of de Bruin et al. (2018) with the inertia of the authors' public benchmark.
 
-    The laboratory's other papers have this inertia, too. The paper itself prints 9.41e-4 kg m². With 1.91e-4 kg m², a
-    fall from upright reaches 21.8 rad/s, which explains why the paper normalises the velocity by 30 rad/s.
+    Other papers of the same laboratory use this inertia, too. The paper itself prints 9.41e-4 kg m². With 1.91e-4
+    kg m², a fall from upright reaches 21.8 rad/s. This explains why the paper normalises the velocity by 30 rad/s.
     """
 
     inertia: float = 1.91e-4  # J [kg m²]

@@ -50,21 +50,21 @@ class OdePlant(Plant):
     action_levels: ClassVar[tuple[int, ...]] = ()
     """Number of evenly spaced values of each action among which dynamic programming chooses."""
     refine_grid: ClassVar[bool] = False
-    """Whether dynamic programming refines the grid until its solution converges, unless a study selects otherwise."""
+    """Whether dynamic programming refines the grid until its solution converges. Studies can override this value."""
 
     @property
     def max_substep(self) -> float:
-        """The longest Runge-Kutta step [s], which `step_choice` selects by default."""
+        """The longest Runge-Kutta step [s]. If a plant does not declare the step, `step_choice` selects it."""
         return step_choice(self).step
 
     @property
     def chooses_step(self) -> bool:
-        """Whether step doubling selects `max_substep`, because the plant does not declare `max_substep`."""
+        """Whether the plant does not declare `max_substep`, so that `step_choice` selects the Runge-Kutta step."""
         return type(self).max_substep is OdePlant.max_substep
 
     @staticmethod
     def rhs(x: Vector, u: Vector, p: Params) -> tuple[float, ...]:
-        """Return the time derivative of each state, the right-hand side of the differential equation."""
+        """Return the time derivative of each state for the state `x`, the applied action `u` and the parameters `p`."""
         raise NotImplementedError
 
     @staticmethod
@@ -79,8 +79,8 @@ class OdePlant(Plant):
         For example, a plant may wrap an angle or stop at a wall.
 
         Returns:
-            A bool, or an int whose bits are events. The argument `event` of other methods combines the results of all
-                Runge-Kutta steps by OR.
+            A bool, or an int whose bits are events. The results of all Runge-Kutta steps in a control step are combined
+                by OR. `reward` and `terminated` get the combination as the argument `event`.
         """
         return 0
 
@@ -94,7 +94,7 @@ class OdePlant(Plant):
         _compile_functions(cls)
 
     def params(self) -> Params:
-        """Return the values of the parameters in the order of the fields, which functions get as `p`."""
+        """Return the values of the parameters in the order of the fields, the argument `p` of the plant's methods."""
         return tuple(getattr(self, field.name) for field in fields(self))
 
     def engine(self, num_envs: int, frequency: float) -> Engine:
@@ -140,7 +140,7 @@ class OdePlant(Plant):
 
 
 class RungeKutta(Engine):
-    """The engine of plants with differential equations, whose complete state is observable."""
+    """A simulator that integrates the differential equations of M copies of a plant by Runge-Kutta steps."""
 
     def __init__(self, plant: OdePlant, num_envs: int, frequency: float) -> None:
         super().__init__(num_envs, len(plant.state_names), frequency)
@@ -156,7 +156,7 @@ class RungeKutta(Engine):
 
 
 def try_functions(plant: OdePlant) -> str:
-    """Call the functions of a plant once, uncompiled, and describe the first fault, or return an empty text.
+    """Call the uncompiled functions of a plant once, and return a description of the first fault or an empty text.
 
     The functions get the initial state and the action in the middle of the range. Exceptions of the functions are
     raised unchanged, because they show the user's line.
@@ -181,7 +181,7 @@ def try_functions(plant: OdePlant) -> str:
 
 
 def with_equations(plant: Plant, purpose: str) -> OdePlant:
-    """Return the plant, or raise `UserError` naming the `purpose` if the plant has no differential equations."""
+    """Return the plant if it has differential equations, or raise a `UserError` that names the `purpose`."""
     if not isinstance(plant, OdePlant):
         raise UserError(
             f"{plant.name} is not given by equations, which {purpose} needs; Pendulum, PendulumDCSC, Magman and plants "
@@ -191,7 +191,10 @@ def with_equations(plant: Plant, purpose: str) -> OdePlant:
 
 
 def state_range(plant: Plant) -> tuple[Vector, Vector]:
-    """Return the lowest and highest physical states `[S]` of the grid, or without a grid those that normalise to ±1."""
+    """Return the lowest and the highest physical states, `[S]` each, of the range in which a plant usually moves.
+
+    The range is that of the plant's grid for dynamic programming. Without a grid, it is [-1, 1] in normalised units.
+    """
     if isinstance(plant, OdePlant) and plant.grid_low:
         return np.array(plant.grid_low, np.float64), np.array(plant.grid_high, np.float64)
     center, scale = np.array(plant.state_center, np.float64), np.array(plant.state_scale, np.float64)
@@ -199,30 +202,30 @@ def state_range(plant: Plant) -> tuple[Vector, Vector]:
 
 
 TOLERANCE: Final = 1e-6
-"""Largest change by which halving the Runge-Kutta step may alter 95 % of typical states in a control step. The change
-is relative to the scale of a state."""
+"""Tolerance of `step_choice` for 95 % of the tested states, relative to the scale of a state. It is compared with the
+change of the state after a control step if the Runge-Kutta step is halved."""
 WORST: Final = 1e-2
-"""Largest change by which halving the Runge-Kutta step may alter any typical state. It is larger than `TOLERANCE`
+"""Tolerance of `step_choice` for every tested state, relative to the scale of a state. It is larger than `TOLERANCE`
 because, for example, friction may change its sign in a control step."""
 HALVINGS: Final = 6
-_TYPICAL: Final = 256  # number of typical states, in addition to the initial and the reference state
+_TYPICAL: Final = 256  # number of tested states, in addition to the initial and the reference state
 _LONGEST_PROJECTED: Final = 0.01  # longest step [s] of plants with `project`, which is called after each step
 
 
 class StepChoice(NamedTuple):
-    """A Runge-Kutta step that step doubling has selected."""
+    """A Runge-Kutta step, chosen by halving the step until the state after a control step hardly changes."""
 
     step: float  # [s]
-    change: float  # of 95 % of typical states if the step is halved, relative to a state's scale
+    change: float  # largest change of 95 % of the tested states if the step is halved, relative to a state's scale
     met: bool  # whether the changes are within the tolerance; else `step` is the shortest step that was tried
 
 
 @functools.cache
 def step_choice(plant: OdePlant) -> StepChoice:
-    """Return the longest Runge-Kutta step that integrates a control step accurately enough.
+    """Return the longest Runge-Kutta step with which the state after a control step is accurate.
 
-    Step doubling halves the step until the result changes by less than the tolerance. The comparison uses fixed states
-    and actions, which are spread evenly over the `state_range` and over the range of the actions.
+    Step doubling halves the step until the result changes by less than the tolerance. The tested states and actions are
+    fixed. They are spread evenly over the `state_range` and over the range of the actions.
     """
     dt = 1.0 / plant.frequency
     low, high = state_range(plant)
@@ -265,7 +268,10 @@ def step_choice(plant: OdePlant) -> StepChoice:
 
 
 def describe_steps(plant: Plant, frequency: float) -> str:
-    """Describe the Runge-Kutta steps that step doubling has selected, or return "" if the plant declares its own."""
+    """Return a text about the Runge-Kutta steps that `step_choice` has selected, at a control rate in Hz.
+
+    The text is empty if the plant declares `max_substep` or has no differential equations.
+    """
     if not isinstance(plant, OdePlant) or not plant.chooses_step:
         return ""
     choice, count = step_choice(plant), rk4.substeps(plant, 1.0 / frequency)

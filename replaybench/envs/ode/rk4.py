@@ -1,9 +1,9 @@
-"""Compiled Runge-Kutta steps of a whole population in one call.
+"""Compiled functions that advance many copies of a plant by Runge-Kutta steps in one call.
 
 Numba does not cache functions that close over other compiled functions. It also detects edits only in the file of the
-function itself. The kernel is therefore written to a generated file. The name of that file contains a hash of the
-plant's functions, their helpers and constants, and the template below. Equal content thus uses the machine code of
-earlier processes.
+function itself. The compiled function is therefore written to a generated file. The name of that file contains a hash
+of the plant's functions, their helpers and constants, and the template below. Equal content thus uses the machine code
+of earlier processes.
 """
 
 import contextlib
@@ -66,7 +66,7 @@ FUNCTIONS: Final = ("rhs", "reward", "project", "terminated")
 
 
 class Equations(Protocol):
-    """The attributes of an `OdePlant` that kernels need, in addition to its compiled functions."""
+    """The attributes of an `OdePlant`, apart from its functions, that the compiled integration needs."""
 
     @property
     def name(self) -> str: ...
@@ -80,7 +80,7 @@ class Equations(Protocol):
 
 
 BLOCK: Final = 64
-"""Number of members that a kernel advances together. Their data fits the first-level cache."""
+"""Number of copies of a plant that are advanced together. The data of these copies fits the first-level cache."""
 
 # Inner loops over the members of a block are short and contain no calls. The compiler vectorises them if a plant's
 # functions neither call libraries nor raise errors. The `scratch` arrays x, y and u become registers. Without fast-math
@@ -141,19 +141,20 @@ def advance(state, action, members, h, substeps, p, reward, terminated, event):
 
 
 def kernel(plant: Equations) -> Callable[..., None]:
-    """Return the compiled function that advances all members of a plant by one control step without noise.
+    """Return the compiled function that advances M members by one control step without noise.
 
-    Its arguments are those of `advance` in `TEMPLATE`. The arrays `state` `[M, S]` and `action` `[M, A]` are in
-    physical units and C-contiguous. For the members marked in `members`, the function writes `state`, `reward`,
-    `terminated` and `event`. Plants that differ only in parameters share the function. The function is not cached if
-    the cache folder cannot be written, or if a module of the plant's functions cannot be imported by name.
+    Members are copies of the plant. The arguments are those of `advance` in `TEMPLATE`. The arrays `state` `[M, S]` and
+    `action` `[M, A]` are in physical units and C-contiguous. For the members marked in `members`, the function writes
+    `state`, `reward`, `terminated` and `event`. Plants that differ only in parameters share the function. The function
+    is not cached if the cache folder cannot be written, or if a module of the plant's functions cannot be imported by
+    name.
     """
     functions = tuple(getattr(plant, name) for name in FUNCTIONS)
     return _kernel(functions, len(plant.state_names), len(plant.action_names), plant.name)
 
 
 def substeps(plant: Equations, dt: float) -> int:
-    """Return the number of Runge-Kutta steps in a control step of `dt` seconds, or raise `UserError` for too many."""
+    """Return the number of Runge-Kutta steps in a control step of `dt` seconds. Too many steps raise a `UserError`."""
     count = max(1.0, dt / plant.max_substep - 1e-9)
     STEPS.check(count, f"a sample of {plant.name}, {dt:g} s in Runge-Kutta steps of {plant.max_substep:g} s,")
     return math.ceil(count)
@@ -189,8 +190,8 @@ def advance(
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Advance N physical states `[N, S]` in place by `count` Runge-Kutta steps, which last `dt` seconds together.
 
-    The actions are physical, `[N, A]`. The function returns unscaled rewards float64 `[N]`, and for each state whether
-    it is terminal, bool `[N]`.
+    The actions `[N, A]` are physical, too. The returned arrays `[N]` contain the unscaled rewards, float64, and whether
+    each new state is terminal, bool.
     """
     reward, terminated, event = np.empty(len(states)), np.empty(len(states), np.bool_), np.empty(len(states), np.int64)
     everyone = np.ones(len(states), np.bool_)

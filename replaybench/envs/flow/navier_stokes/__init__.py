@@ -1,1 +1,1 @@
-"""A Navier–Stokes solver for the drafting task, with its bodies and engine."""
+"""A Navier–Stokes solver for an ellipse in the wake of a cylinder, with its bodies and engine."""

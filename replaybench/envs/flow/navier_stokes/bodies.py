@@ -54,7 +54,7 @@ class Obstacle:
 
 
 class FreeEllipse:
-    """The ellipse of the drafting task, which the fluid and an external force move."""
+    """An ellipse in a flow that is moved by the fluid and by an external force."""
 
     def __init__(self, grid: Grid) -> None:
         self._h, self._corner = grid.h, grid.corner
@@ -76,22 +76,26 @@ class FreeEllipse:
 
 
 def share(dt: float) -> float:
-    """Return the share of the fluid's velocity relative to a body that a time step `dt` removes."""
+    """Return the fraction by which the penalisation reduces the velocity relative to a body in a time step `dt`."""
     return STIFFNESS * dt / (1.0 + STIFFNESS * dt)
 
 
 def fraction(distance: Array, h: float) -> Array:
-    """Return the share of a cell of side `h` inside a body with a straight edge at a signed distance."""
+    """Return the fraction of a grid cell that lies inside a body.
+
+    `distance` is the signed distance of the cell's centre from the edge of the body. The edge is approximated by a
+    straight line parallel to a side of the cell. `h` is the length of the side.
+    """
     return np.clip(0.5 - distance / h, 0.0, 1.0)
 
 
 def circle(x: Array, y: Array) -> Array:
-    """Return the signed distance of points (x, y) from a cylinder of diameter 1 at the origin."""
+    """Return the signed distance of points (x, y) from the surface of a cylinder of diameter 1 at the origin."""
     return np.hypot(x, y) - 0.5
 
 
 def half_circle(x: Array, y: Array) -> Array:
-    """Return the signed distance of points (x, y) from the D-section, the half of a cylinder with x < 0."""
+    """Return the signed distance of points (x, y) from a D-section: the half x < 0 of a cylinder of diameter 1."""
     return np.maximum(np.hypot(x, y) - 0.5, x)
 
 
@@ -138,9 +142,9 @@ def stop_inside(
 ) -> None:  # fmt: skip
     """Stop the fluid inside a fixed body, and add the momentum that the fluid loses to `impulse` `[3]`.
 
-    The volume fractions of the body are given in a window around the body. (x, y) is the position of the window's first
-    corner relative to the reference point of torques. `follows` is the share of the velocity that is removed inside the
-    body.
+    `impulse` contains the momentum along x and y, and the angular momentum. The volume fractions of the body are given
+    in a window around the body. (x, y) is the position of the window's first corner relative to the reference point of
+    torques. `follows` is the fraction of the velocity that is removed inside the body.
     """
     for i in range(u_fraction.shape[0]):
         for j in range(u_fraction.shape[1]):
@@ -162,7 +166,9 @@ def move_inside(
     """Make the motion of the fluid inside the ellipse rigid, and add the momentum of an external force.
 
     The three balances `Σχ·(rigid motion) = Σχ·(fluid) + force · dt` with the volume fractions χ are a symmetric system
-    for the velocities u, v and the angular velocity Ω. The arguments are those of `FreeEllipse.move`.
+    for the velocities u, v and the angular velocity Ω. `u`, `v`, `body`, `force` and `dt` are the arguments of
+    `FreeEllipse.move`. `fractions` is a scratch array. (`left`, `bottom`) is the corner of the grid and `h` the side of
+    a cell. `follows` is the fraction of the relative velocity that is removed inside the body.
     """
     x, y, angle = body[0], body[1], body[2]
     reach_x = math.hypot(SEMI_MAJOR * math.cos(angle), SEMI_MINOR * math.sin(angle)) + h

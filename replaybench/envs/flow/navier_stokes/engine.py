@@ -1,7 +1,7 @@
-"""The engine of the drafting task in simulated flow, with one two-dimensional Navier–Stokes solution per member.
+"""The simulator of M ellipses, each in its own two-dimensional Navier–Stokes solution behind a cylinder.
 
-This engine takes ten thousand times as long as that of the tabulated wake. It needs 1.3 MB of memory per member at 16
-cells per cylinder diameter. Units are the cylinder's diameter D and the stream's speed U.
+This simulator takes ten thousand times as long as that of the tabulated wake. It needs 1.3 MB of memory per ellipse at
+16 cells per cylinder diameter. Units are the cylinder's diameter D and the stream's speed U.
 """
 
 import contextlib
@@ -29,9 +29,9 @@ REYNOLDS: Final = 400.0
 PHASES: Final = 32
 """Number of snapshots of the wake in a period, 0.14 D/U apart."""
 SOLVER: Final = "eae897ff5330e14f9c89d51fdf8374fe8f721032bddbe1721f8161e291861a68"
-"""Identifier of the solver in cell ids and in cached wakes. Replace it when a change alters numbers of the flow."""
+"""Identifier of the solver, on which ids of results and cached wakes depend. Replace it when numbers change."""
 SETTLING: Final = 60.0
-"""Time after which shedding is regular, if the flow starts from `stirred` [D/U]."""
+"""Time [D/U] after which vortex shedding is regular if the flow starts with the result of `stirred`."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Wake:
 
 @functools.cache
 def developed_wake(grid: Grid) -> Wake:
-    """Return the wake of the cylinder on a grid, computed once and then read from the cache folder."""
+    """Return the wake of the cylinder on a grid. The wake is computed once, and later read from the cache folder."""
     key = hashlib.sha256(f"{grid} {REYNOLDS} {PHASES} {SETTLING} {SOLVER}".encode()).hexdigest()
     path = cache_dir() / "flow" / f"{key[:32]}.h5"
     with contextlib.suppress(UserError), open_record(path, "wake") as record:  # missing or damaged
@@ -111,8 +111,8 @@ class NavierStokes(DraftingEngine):
     """The engine that simulates M free ellipses, each in the flow past its own cylinder.
 
     Lengths are in cylinder diameters D, and speeds in units of the stream's speed U. The channel is 12 D long and 10 D
-    wide. The flat face of the cylinder is 4 D behind the inflow. The near walls raise the Strouhal number to 0.222 and
-    the drag coefficient to 2.55. In a channel of 20 × 20 D they are 0.205 and 2.25
+    wide. The flat face of the cylinder is 4 D behind the inflow. The Strouhal number is 0.222 and the drag coefficient
+    2.55. In a channel of 20 × 20 D, whose walls are farther away, these numbers are 0.205 and 2.25
     (`benchmarks/results/flow/validation.md`).
 
     Attributes:
@@ -159,7 +159,7 @@ class NavierStokes(DraftingEngine):
             self._observe(member)
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Restore a state from `get_state`, or raise `UserError` if an ellipse is off the grid."""
+        """Restore a state that `get_state` returned, or raise `UserError` if an ellipse lies outside the grid."""
         grid, body = self.grid, np.asarray(state["body"])
         x, y = body[:, 0] + grid.upstream, body[:, 1]
         inside = (x > MARGIN) & (x < grid.width - MARGIN) & (np.abs(y) < grid.height / 2 - MARGIN)
@@ -168,14 +168,14 @@ class NavierStokes(DraftingEngine):
         super().set_state(state)
 
     def frame(self, member: int) -> NDArray[np.uint8]:
-        """Return an image uint8 `[320, 640, 3]` of a member's vorticity, with the bodies and the last action."""
+        """Return an image uint8 `[320, 640, 3]` of the vorticity around an ellipse, with the last action."""
         return self.picture().frame(*self.vorticity(member), self.body[member, :3], self.applied[member])
 
     def vorticity(self, member: int) -> tuple[Array, tuple[float, float, float, float]]:
-        """Return a member's vorticity `[ny − 1, nx − 1]` [U/D] at the corners of nx × ny cells, and its extent.
+        """Return the vorticity [U/D] of one flow at the inner corners of nx × ny cells, and the extent for a picture.
 
-        The rows begin with the lowest y. The extent is lowest x, highest x, lowest y and highest y [D], half a cell
-        beyond the outermost corners.
+        The vorticity has the shape `[ny − 1, nx − 1]`, and its first row has the lowest y. The extent is lowest x,
+        highest x, lowest y and highest y [D]. It reaches half a cell beyond the outermost of these corners.
         """
         u, v = self.fields[member, :2]
         curl = (v[3:-3, 3:-3] - v[2:-4, 3:-3] - u[3:-3, 3:-3] + u[3:-3, 2:-4]) / self.grid.h
@@ -197,7 +197,7 @@ class NavierStokes(DraftingEngine):
             pass
 
     def _advance(self, member: int, force: Array, sample: float) -> bool:
-        """Advance a member by a control step, or until its ellipse leaves the box, and return whether it left."""
+        """Advance an ellipse by a control step, or until it leaves its box, and return whether it has left."""
         body = self.body[member]
 
         def bodies(u: Array, v: Array, dt: float) -> None:
@@ -207,7 +207,7 @@ class NavierStokes(DraftingEngine):
         return any(outside(body[0], body[1], self.plant.box) for _ in self._steps(member, sample, bodies))
 
     def _steps(self, member: int, seconds: float, bodies: Callable[[Array, Array, float], None]) -> Iterator[None]:
-        """Advance a member's flow by `seconds`, and yield after each time step."""
+        """Advance one flow by `seconds`, and yield after each time step."""
         pace, remaining = self._pace[member], seconds
         while remaining > 0.0:
             dt = remaining / self._solver.steps(remaining, pace[1])

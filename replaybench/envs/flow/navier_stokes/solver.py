@@ -20,18 +20,18 @@ from replaybench.runtime.kernel import kernel
 PAD: Final = 2
 """Layers of cells beyond each side of the channel, which the interpolation needs."""
 U, V, P, U_RATE, V_RATE = range(5)
-"""Indices in `fields`: velocities, pressure divided by density, and the rates of the velocities in the last step."""
+"""Indices of velocities, pressure divided by density, and rates of the velocities on the first axis of `fields`."""
 
 Array = NDArray[np.float64]
 
 
 @kernel
 def transport(a: Array, b: Array, c: Array, d: Array, speed: Array, other: Array, friction: float, out: Array) -> None:
-    """Write the flux by advection and viscosity through each face of a row of faces.
+    """Write the flux by advection and viscosity through each of n cell faces to `out` `[n]`.
 
-    The arrays a, b, c and d are the transported quantity at four neighbours in a line. The face lies between b and c.
-    Its speed is the mean of `speed` and `other`. If the speed is positive, advection transports `(6b + 3c − a) / 8`,
-    otherwise the mirror image. The code has no branch. All arrays have the shape `[n]`.
+    The arrays a, b, c and d contain the transported quantity at four neighbouring points on a line for each face. The
+    face lies between b and c. The speed through the face is the mean of `speed` and `other`. If the speed is positive,
+    advection transports `(6b + 3c − a) / 8`, otherwise `(6c + 3b − d) / 8`.
     """
     for j in range(out.shape[0]):
         w = 0.5 * (speed[j] + other[j])
@@ -44,10 +44,10 @@ def transport(a: Array, b: Array, c: Array, d: Array, speed: Array, other: Array
 def forward(
     now: Array, rate: Array, before: Array, low: Array, high: Array, dt: float, ratio: float, scale: float, out: Array
 ) -> None:
-    """Write a row of velocities after a time step, without the effect of the new pressure, to `out`.
+    """Compute a row of velocities after a time step with the old pressure, and write the velocities to `out`.
 
-    `low` and `high` are the pressures on both sides before the step. `before` contains the rates of the last step, and
-    is replaced by `rate`.
+    `now` contains the old velocities, and `rate` their rates. `low` and `high` are the pressures on both sides before
+    the step. `before` contains the rates of the last step, and is overwritten with `rate`.
     """
     for j in range(out.shape[0]):
         out[j] = now[j] + dt * (rate[j] + ratio * (rate[j] - before[j]) - scale * (high[j] - low[j]))
@@ -66,7 +66,8 @@ def balance(left: Array, right: Array, below: Array, above: Array, scale: float,
 def momentum_along(fields: Array, new: Array, rows: Array, dt: float, ratio: float, viscosity: float, h: float) -> None:
     """Write the provisional velocity along the stream, from advection, viscosity and the old pressure's gradient.
 
-    `ratio`, the weight of the old rates, is half of this time step divided by the last one. `rows` are scratch arrays.
+    The result in `new` does not contain the effect of the new pressure. `ratio` is the weight of the old rates, that is
+    half of this time step divided by the last time step. `rows` are scratch arrays.
     """
     nx, ny = fields.shape[1] - 5, fields.shape[2] - 5
     u, v, p, rates = fields[0], fields[1], fields[2], fields[3]
@@ -111,8 +112,8 @@ def momentum_across(
 def outflow(fields: Array, u_new: Array, v_new: Array, dt: float, h: float) -> None:
     """Write the velocities on the boundaries: the stream at the inflow, and convected velocities at the outflow.
 
-    Convection has the speed of the stream. The velocities at the outflow are then shifted so that outflow equals
-    inflow.
+    The speed of convection is that of the stream. A constant is then added to the velocities at the outflow, so that
+    the outflow equals the inflow.
     """
     nx, ny = fields.shape[1] - 5, fields.shape[2] - 5
     u, v = fields[0], fields[1]
@@ -171,7 +172,10 @@ def correct(fields: Array, u_new: Array, v_new: Array, increment: Array, scale: 
 
 @kernel
 def fill_pads(u: Array, v: Array) -> None:
-    """Write the velocities beyond the boundaries: stream at the inflow, slip at the sides, copies at the outflow."""
+    """Write the velocities in the cells beyond the boundaries of the channel.
+
+    These are the velocity of the stream at the inflow, mirror images at the sides, and copies at the outflow.
+    """
     nx, ny = u.shape[0] - 5, u.shape[1] - 5
     for j in range(ny + 5):
         for k in range(2):
@@ -209,18 +213,18 @@ class Grid:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Shape of a field with pads, which has one more face than cells in each direction."""
+        """Shape of an array with the values at all cell faces, including `PAD` layers of cells beyond each side."""
         nx, ny = self.size
         return nx + 2 * PAD + 1, ny + 2 * PAD + 1
 
     @property
     def corner(self) -> tuple[float, float]:
-        """Position of the corner of the element [0, 0] of all fields, in cylinder diameters."""
+        """Position (x, y) of the lower left corner of the cell with the indices [0, 0], in cylinder diameters."""
         return -self.upstream - PAD * self.h, -self.height / 2 - PAD * self.h
 
 
 class Solver:
-    """The time step of a flow on a grid, with scratch arrays that several flows at one Reynolds number may share."""
+    """A solver that advances flows on one grid at one Reynolds number, one flow at a time."""
 
     def __init__(self, grid: Grid, reynolds: float) -> None:
         self.grid, self.viscosity = grid, 1.0 / reynolds
@@ -239,7 +243,7 @@ class Solver:
         return fields
 
     def steps(self, seconds: float, fastest: float) -> int:
-        """Return the number of equal time steps in `seconds`, for a flow no faster than `fastest`."""
+        """Return the number of equal time steps in `seconds` that a flow with velocities up to `fastest` needs."""
         # Up to 2.2 U the Courant number stays below 0.52, well within the stability limit. The number of steps is
         # at most 32 times as large, because more steps would be wasted on a diverging flow or NaN.
         longest = self.longest_step * min(1.0, max(1.0 / 32.0, 2.2 / max(fastest, 1e-9)))
@@ -251,7 +255,7 @@ class Solver:
         Args:
             fields: Velocities, pressure and rates, float64 `[5, nx + 5, ny + 5]` for nx × ny cells.
             dt: The time step.
-            before: The last time step. The value 0 makes this an Euler step.
+            before: The length of the last time step. If it is 0, this step is an Euler step.
             bodies: Function of the provisional velocities u and v and of `dt`. It changes u and v inside the bodies.
         """
         h, (u, v) = self.grid.h, self._new
@@ -263,7 +267,7 @@ class Solver:
         return self.project(fields, u, v, dt)
 
     def project(self, fields: Array, u: Array, v: Array, dt: float) -> float:
-        """Write the divergence-free part of (u, v) and the pressure to `fields`, and return the largest velocity."""
+        """Write the divergence-free part of (u, v) and the pressure to `fields`, and return the largest component."""
         h = self.grid.h
         divergence(u, v, self._divergence, h / dt)
         increment = self.poisson(self._divergence)
