@@ -125,7 +125,7 @@ _OPSET: Final = 17
 
 
 def write_torch_program(policy: Policy, path: Path, about: Mapping[str, Any]) -> None:
-    """Write a policy as a `torch.export` program for any number of observations, with `about` as `policy.json`."""
+    """Write a policy as a `torch.export` program, which contains the metadata `about` as `policy.json`."""
     module = TorchPolicy(policy.agent.policy_head(), statistics_of(policy.agent)).eval()
     several = torch.export.Dim("observations")
     given = [torch.zeros(2, policy.agent.task.observation_size)]
@@ -138,9 +138,9 @@ def write_torch_program(policy: Policy, path: Path, about: Mapping[str, Any]) ->
 
 
 def onnx_model(policy: Policy, origin: Sequence[str], about: Mapping[str, Any]) -> Any:
-    """Return a policy as an ONNX model from N observations `[N, S]` to actions `[N, A]`.
+    """Return a policy as an ONNX model that maps N observations `[N, S]` to actions `[N, A]`.
 
-    A recurrent policy has its state, with H numbers, as a further input and output `[N, H]`.
+    The model of a recurrent policy has the state, with H numbers, as a further input and output `[N, H]`.
 
     Args:
         policy: Policy of any learner.
