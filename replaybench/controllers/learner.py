@@ -230,7 +230,6 @@ class Learner:
         return self.perturb(observation)
 
     def _advance(self, observation: AnyFloats, active: Bools) -> None:
-        """Update recurrent states and draw the random numbers of one step, for the active members only."""
         normalised = self.normalised(observation)
         self.memory.advance(normalised, active)
         self.exploration.advance(normalised, active)

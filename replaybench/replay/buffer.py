@@ -26,7 +26,6 @@ from replaybench.runtime.kernel import kernel
 
 
 def _check_fits(strategy: Strategy, fields: Mapping[str, int], unit: Unit, traces: TraceRule | None) -> None:
-    """Raise `UserError` if a strategy does not support the stored fields, segments of steps or the learner's traces."""
     if traces is not None and unit.steps > 1:
         raise UserError(f"the learner's traces follow single steps: replay steps, not units of {unit.steps}")
     if traces is not None and strategy.synth is not None:
@@ -292,10 +291,7 @@ class Replay:
         return Usage(self.updates, phase_end, np.maximum(self.offers, 1), stored)
 
     def _zero_weights(self, empty: Bools) -> None:
-        """Set the weights and learning-rate factors of `empty` rows to 0.
-
-        In other rows, set weights and learning-rate factors that the strategy does not compute to 1.
-        """
+        """Set weights and learning-rate factors to 0 in `empty` rows. Set constant ones to 1 in other rows."""
         arrays = self._arrays
         for array, constant in (
             (arrays.weight, self.weighting is None),

@@ -28,30 +28,30 @@ HELD_BLOCKS = 16
 class BufferStream(AbstractContextManager["BufferStream"]):
     """An iterator over random batches from a buffer file that does not fit into memory.
 
-    M learners are trained together, each on a recording, that is the experiences of one member of the file. A recording
-    is cut into contiguous blocks of at most `block_rows` experiences. Block sizes differ by at most one. A pass visits
-    all blocks of a recording in a new random order. `held` blocks are in memory. Batches are drawn uniformly, with
-    replacement, from the experiences in these blocks.
+    M learners are trained together. Each uses one recording, that is the experiences of one run in the file. A
+    recording is cut into contiguous blocks of at most `block_rows` experiences. Block sizes differ by at most one. A
+    pass reads all blocks of a recording in a new random order. `held` blocks are in memory. Batches are drawn
+    uniformly, with replacement, from the experiences in these blocks.
 
-    The next block of the pass replaces the block that has been in memory longest. The replacement happens after every
-    `replays` · n / `held` draws, where n is the number of experiences in memory. It is checked once per batch. Each
+    After every `replays` · n / `held` draws, where n is the number of experiences in memory, the next block of the pass
+    replaces the block that has been in memory longest. Whether a replacement is due is checked once per batch. Each
     experience is therefore drawn `replays` times per pass on average. This mean also holds for the first pass, because
     the first blocks in memory are the end of an earlier pass. If a recording has at most `held` blocks, all its blocks
-    stay in memory, and draws are uniform.
+    stay in memory, and sampling is uniform over the recording.
 
     The blocks take M · held · block_rows · (4 W + 4) bytes for experiences of W numbers. The order of the blocks takes
     4 bytes per block, and the checksums take 1/4096 of the file's size.
 
     Args:
         path: A buffer file.
-        batch_size: Number of samples B per member.
+        batch_size: Number of samples B in the batch of each learner.
         root: Root seed of the draws.
         members: Numbers of the M learners. The draws of a learner depend on `root` and the learner's number.
         recordings: Index of the recording in the file that each learner receives. None assigns the recordings in turn,
             by learner number.
         replays: Mean number of draws of each experience per pass.
         block_rows: Largest number of experiences in a block. Larger values approach uniform sampling.
-        held: Number of blocks of each member in memory. Larger values approach uniform sampling.
+        held: Number of blocks of each recording in memory. Larger values approach uniform sampling.
 
     Attributes:
         columns: The experiences in memory.
@@ -258,7 +258,6 @@ class ShuffledBlocks:
 
 @kernel
 def _shuffle(stream: NDArray[np.uint64], order: NDArray[np.uint32]) -> None:
-    """Shuffle an array in place by the Fisher–Yates algorithm."""
     for i in range(order.size - 1, 0, -1):
         j = next_below(stream, i + 1)
         order[i], order[j] = order[j], order[i]

@@ -120,7 +120,7 @@ class ACERNumbers(NamedTuple):
 
 
 def numbers_of(config: ACERConfig, task: Task) -> ACERNumbers:
-    """Return the settings of ACER as numbers for a task."""
+    """Return the settings of ACER as numbers, for compiled updates on a task."""
     power, cap, policy = 1.0 / task.action_size, 1.0, config.policy_return == "opc"
     if config.trajectory_weights:
         power = 0.0

@@ -50,7 +50,7 @@ class ACERDiscreteConfig(Settings):
     soon outputs 0 permanently. Here, the logarithm of the importance weight is clipped (`log_ratio_bound`), and the
     gradient that is projected into the trust region includes the gradient of the entropy.
 
-    `truncate_at` is c of eq. 9. The bias correction uses Q(x, a) of each summed a (Algorithm 2 prints Q(x, a_i)).
+    `truncate_at` is c of eq. 9. The bias correction uses Q(x, a) of each action a (Algorithm 2 prints Q(x, a_i)).
     `average` is α of the average policy, whose parameters are θ_a ← α θ_a + (1 − α) θ. Each action dimension has
     `levels` evenly spaced values in [−1, 1]. None means the plant's own choices, or 15 levels if actions are
     continuous. `on_policy` adds an update on the newest stored segments before replay. With 0 replays, this is A3C, or
@@ -103,7 +103,7 @@ class ACERDiscreteNumbers(NamedTuple):
 
 
 def numbers_of(config: ACERDiscreteConfig, discount: float) -> ACERDiscreteNumbers:
-    """Return the settings of discrete ACER as numbers."""
+    """Return the settings of discrete ACER as numbers, for compiled updates."""
     return ACERDiscreteNumbers(
         discount=discount,
         entropy=config.entropy,
@@ -217,7 +217,7 @@ def _softmax(logits: AnyFloats) -> tuple[Floats, Floats]:
 
 
 def _chosen(probability: AnyFloats, uniform: Floats) -> Integers:
-    """Return the index of the action that each uniform number in [0, 1) selects, or the first for NaN."""
+    """Return the index of the action that each uniform number in [0, 1) selects. NaN probabilities select 0."""
     below = np.cumsum(probability, axis=-1, dtype=np.float64)
     choice: Integers = (below[..., :-1] <= uniform[..., None] * below[..., -1:]).sum(axis=-1)
     return choice
@@ -241,7 +241,7 @@ def probabilities(logits: AnyFloats, pi: Floats, log_pi: Floats) -> None:
 
 @kernel
 def at_least(probability: float) -> float:
-    """Return the larger of a probability and `_LEAST`, or NaN for NaN."""
+    """Return a probability, but at least 1e-6, so that it can be a divisor. NaN stays NaN."""
     return _LEAST if probability < _LEAST else probability
 
 

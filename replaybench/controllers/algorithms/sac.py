@@ -116,7 +116,6 @@ class SAC(Learner):
         return self._tried(observation, noise).action
 
     def _tried(self, observation: AnyFloats, noise: AnyFloats) -> Explored:
-        """Return actions tanh(μ + σ ε) for N observations `[M, N, S]` of each member and `noise` ε `[M, N, A]`."""
         mean, log_std = np.split(self.actor(self.normalised(observation)), 2, axis=2)
         spread = elementwise.exp(np.clip(log_std, *LOG_STD_BOUNDS))
         action = elementwise.tanh(mean + spread * noise).astype(np.float32)
@@ -181,7 +180,7 @@ _LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 @kernel
 def draw_normals(stream: NDArray[np.uint64], noise: AnyFloats) -> None:
-    """Fill `noise` with standard normal numbers from one member's stream."""
+    """Fill `noise` with standard normal numbers from one random stream."""
     for b in range(noise.shape[0]):
         for a in range(noise.shape[1]):
             noise[b, a] = next_normal(stream)

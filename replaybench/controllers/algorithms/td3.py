@@ -128,7 +128,7 @@ def _update(
 
         mean_b [(π(s_b) − a_b)² − λ Q₁(s_b, π(s_b))],    λ = α / mean_b |Q₁|.
 
-    The gradient does not include λ. |Q₁| is taken at π(s_b), as in the authors' code; the paper prints it at the
+    λ is held fixed in the gradient. |Q₁| is computed at π(s_b), as in the authors' code. The paper prints |Q₁| at the
     recorded actions a_b. The square is a mean over action dimensions.
     """
     batch, actions = x.action.shape[1], x.action.shape[2]

@@ -104,7 +104,6 @@ class VRACER(Learner):
         self.metric_names = self.memory.metric_names(("kl", "far", "beta", "sigma"))
 
     def _heads(self, observation: AnyFloats, state: AnyFloats | None) -> tuple[AnyFloats, AnyFloats, AnyFloats]:
-        """Return V `[M, N]`, mean and log σ `[M, N, A]` for N observations `[M, N, S]` of each member."""
         a = self.task.action_size
         outputs = self.memory.evaluate("network", self.normalised(observation), state)
         mean = elementwise.tanh(outputs[:, :, 1 : 1 + a]) if self.config.bounded else outputs[:, :, 1 : 1 + a]
@@ -311,8 +310,8 @@ def value_gradient(
 ) -> None:
     """Write the gradient of V-RACER's value loss with respect to V `[B]` (Novati & Koumoutsakos 2019, eq. 9 and 10).
 
-    The loss is the mean of ½ β w (V − V_tbc)² over B samples, with sample weights w and V_tbc = V + min(1, ρ) A held
-    fixed. Here, A is `advantage`. With Rule 1 of ReF-ER, it includes only samples whose ρ is in (1/c_max, c_max).
+    The loss is the mean of ½ β w (V − V_tbc)² over B samples. The target V_tbc = V + min(1, ρ) A is held fixed. A is
+    `advantage`, and w is `weight`. With Rule 1 of ReF-ER, the loss includes only samples with ρ in (1/c_max, c_max).
     """
     batch = rho.size
     kind = rho.dtype.type

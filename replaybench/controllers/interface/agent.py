@@ -128,10 +128,7 @@ class RewardScale:
 
 
 class Normaliser:
-    """The normalisation of observations and rewards.
-
-    If rewards are not normalised, they are multiplied by `reward_scale`.
-    """
+    """The normalisation of observations and rewards. Without it, rewards are multiplied by `reward_scale`."""
 
     def __init__(
         self, config: NormaliseConfig, members: int, size: int, reward_scale: float, dtype: DTypeLike = np.float32
@@ -149,7 +146,6 @@ class Normaliser:
 def _update_moments(
     rows: NDArray[Any], active: Bools, count: Counts, mean: Floats, variance: Floats, scale: Floats
 ) -> None:
-    """Update the running means and variances of active members by Welford's recursion."""
     for m in range(count.size):
         if not active[m]:
             continue

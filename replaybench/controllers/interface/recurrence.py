@@ -103,10 +103,7 @@ class Memory:
         return {FIELD: self.before.astype(np.float32)} if self.stored else {}
 
     def metric_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the given names of metrics without `kl`, if recurrent states are not stored.
-
-        Without these states, the divergence from past policies cannot be computed.
-        """
+        """Return the given names of metrics, without `kl` (divergence) if recurrent states are not stored."""
         return names if self.config is None or self.stored else tuple(name for name in names if name != "kl")
 
     def inputs(self, batch: Batch, normalise: Callable[[Any], Any]) -> tuple[Inputs, Inputs]:

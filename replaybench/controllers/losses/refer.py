@@ -73,7 +73,7 @@ class ReFER:
         self._rules = Rules(self.c_max(1), self.mask, self.pull, self.mu_pi, limit, self.beta)
 
     def annealed(self, update: int) -> float:
-        """Return 1/(1 + A·t), by which learning rates and c_max decrease (Novati & Koumoutsakos 2019, eq. 13).
+        """Return 1/(1 + A·t), the factor by which ReF-ER decreases learning rates (Novati & Koumoutsakos 2019, eq. 13).
 
         A is the setting `anneal`, and t is the number of the update, counted from 1.
         """
@@ -88,7 +88,7 @@ class ReFER:
         return rate_factor * np.float32(self.annealed(update)) if self.anneal else rate_factor
 
     def c_max(self, update: int) -> float:
-        """Return c_max = 1 + C/(1 + A·t) after t updates, for settings C and A (Novati & Koumoutsakos 2019, eq. 13)."""
+        """Return the bound on near-policy ρ, c_max = 1 + C/(1 + A·t) (Novati & Koumoutsakos 2019, eq. 13)."""
         return 1.0 + self.c * self.annealed(update)
 
     def move_beta(self, far_fraction: Floats, update: int) -> None:
@@ -194,7 +194,6 @@ def _write_rho(values: Floats32, idx: Slots, rho: AnyFloats, c_max: float, far: 
 
 @kernel
 def _recount_far(values: Floats32, stored: Counts, c_max: float, far: Counts) -> None:
-    """Recount far-policy steps with the current c_max, at the first `stored` `[M]` indices of each buffer."""
     for m in range(stored.size):
         far[m] = 0
         for slot in range(stored[m]):
@@ -213,8 +212,8 @@ class StoredReturns(FarCount):
 
     If the next step of the episode is not in the buffer, the return contains a bootstrap. The bootstrap is 0 after
     termination. After truncation, it is V(s′), which is updated whenever the step is replayed. If the next step was
-    never stored, the bootstrap is also V(s′). If the next step was overwritten, the bootstrap is its latest V_tbc
-    (eq. 7).
+    never stored, the bootstrap is also V(s′). If the next step was overwritten, the bootstrap is the latest
+    V + min(1, ρ) (Q_ret − V) of the next step (eq. 7).
 
     Experiences must have the fields `value`, which is V(s) at collection, `truncated` and, at the end of an episode,
     `q_ret`. The numbers (traces) of a step are `rho`, `far`, `value`, `q_ret`, `reward` and `truncated`, which is 1 if
@@ -277,7 +276,6 @@ def earlier_return(
 
 @kernel
 def _sweep(values: Floats32, previous: Links, m: int, slot: int, discount: np.float32, scale: np.float32) -> None:
-    """Compute the Retrace returns of all earlier steps of an episode, backwards from the step in `slot`."""
     while previous[m, slot] >= 0:
         step, before = values[m, slot], values[m, previous[m, slot]]
         before[Q_RET] = earlier_return(scale * before[REWARD], step[VALUE], step[RHO], step[Q_RET], discount)

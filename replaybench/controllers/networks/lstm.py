@@ -111,7 +111,7 @@ class PopulationLSTM:
         self.network = LSTMNetwork(self.parameters, self.gradient, np.array(rows, np.int64), shape.units)
 
     def initialise(self, stream: Stream) -> None:
-        """Draw weights uniformly from ±1/√units. Set biases to zero, except for forget gates, to `forget_bias`.
+        """Draw weights uniformly from ±1/√units. Set biases of forget gates to `forget_bias`, and other biases to 0.
 
         Novati & Koumoutsakos (2019) do not state their initial weights. These are Torch's defaults, with open forget
         gates (Gers et al. 2000; Jozefowicz et al. 2015).
@@ -254,7 +254,6 @@ def lstm_backward(net: LSTMNetwork, m: int, tape: LSTMTape, length: Lengths, d_o
 
 @kernel
 def _stop_gradient(d_h: AnyFloats, d_c: AnyFloats, length: Lengths, reach: int, t: int, batch: int) -> None:
-    """Set the gradients at step t to zero in segments that end more than `reach` steps after t."""
     for b in range(length.size):
         if t < length[b] - reach:
             for u in range(d_h.size // batch):
@@ -263,7 +262,6 @@ def _stop_gradient(d_h: AnyFloats, d_c: AnyFloats, length: Lengths, reach: int, 
 
 @kernel
 def _layer_backward(net: LSTMNetwork, m: int, tape: LSTMTape, length: Lengths, layer: int) -> None:
-    """Propagate `tape.errors` from the outputs of a layer to its inputs, and write the gradient of its parameters."""
     parameters, units = net.parameters[m], net.units
     inputs, offset, row = net.plan[layer]
     batch, columns = tape.values.shape[2], 4 * units

@@ -46,8 +46,7 @@ def _tanh32(x: Any) -> Any:
     """Return tanh(x) in float32, with an error of at most 1.82 units in the last place.
 
     Lambert's continued fraction of tanh(x/2), cut off after seven terms, has the form a P/Q. Here, a = x/2, and P and Q
-    are polynomials of degree 3 in a². Let Q − P = a² R and D = Q² + a² P². From tanh 2t = 2 tanh t / (1 + tanh² t)
-    follows
+    are polynomials of degree 3 in a². With Q − P = a² R, D = Q² + a² P² and tanh 2t = 2 tanh t / (1 + tanh² t),
 
         tanh x = x − x a² (Q R + P²) / D = 1 − (Q − a P)² / D.
 
@@ -74,7 +73,6 @@ def _tanh64(x: Any) -> Any:
 
 
 def _tanh(x: Any) -> Any:
-    """Return tanh(x) in the precision of x (compiled code only)."""
     raise NotImplementedError
 
 
@@ -260,7 +258,7 @@ class PopulationMLP:
         return named
 
     def weights(self) -> Integers:
-        """Return the range [first, end) of each of the K weight matrices among the parameters, as an array `[K, 2]`."""
+        """Return the index ranges [first, end) of the K weight matrices in a row of parameters, shape `[K, 2]`."""
         spans = [(offset, offset + (inputs - 1) * outputs) for inputs, outputs, offset, *_ in self.network.plan[:-1]]
         return np.array(spans, np.int64)
 
@@ -289,7 +287,6 @@ class PopulationMLP:
 
 @kernel
 def _load_rows(rows: AnyFloats, x: AnyFloats) -> None:
-    """Write the transpose of x `[B, n]` to the first n rows of `rows`."""
     for b in range(x.shape[0]):
         for i in range(x.shape[1]):
             rows[i, b] = x[b, i]

@@ -38,12 +38,10 @@ def _has_avx512(context: Any) -> bool:
 
 
 def _most_rows(context: Any, width: int) -> int:
-    """Return the largest number of rows of a tile for which all sums fit in the processor's registers."""
     return 12 if _has_avx512(context) and width >= STRIP_BYTES else 6
 
 
 def _doubles(_context: Any) -> Any:
-    """Return whether the processor's registers hold tiles that are two strips wide."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return ir.Constant(_BIT, _has_avx512(context))
@@ -395,7 +393,6 @@ def matmul(
 
 
 def _fused(_context: Any, a: Any, b: Any, c: Any) -> Any:
-    """Return the fused multiply-add a · b + c, which is rounded once."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         real = args[0].type

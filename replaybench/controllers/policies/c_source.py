@@ -368,7 +368,6 @@ class _Writer:
         return "\n".join([*parts, observe, command, self._with_memory(STEP)])
 
     def _with_memory(self, text: str) -> str:
-        """Return the template `STEP` or `MAIN` for this policy, recurrent or feed-forward."""
         parts = {
             "MEMORY_DECLARED": " float *memory,",
             "MEMORY_PASSED": " memory,",
@@ -392,7 +391,6 @@ class _Writer:
 
 
 def _array(kind: str, name: str, values: NDArray[Any], write: Any) -> str:
-    """Return the definition of a constant C array with one or two axes."""
     size = "".join(f"[{length}]" for length in values.shape)
     rows = [", ".join(write(value) for value in row) for row in np.atleast_2d(values)]
     if values.ndim == 2:

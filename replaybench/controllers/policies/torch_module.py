@@ -83,7 +83,6 @@ class TorchPolicy(nn.Module):
         return self._actions(self.layers(seen)), after
 
     def _remember(self, seen: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the output of the last LSTM layer, and the next state, which is h and then c of each layer."""
         states = memory.chunk(2 * len(self.trunk), -1)
         after: list[Tensor] = []
         for layer, linear in enumerate(self.trunk):

@@ -200,13 +200,12 @@ def age_renew(ages: AgeState, m: int, slot: int) -> None:
 
 @kernel
 def age_place(ages: AgeState, m: int, count: int, r: int) -> int:
-    """Return the index in the m-th age log of the r-th newest experience, of `count` experiences; r begins at 0."""
+    """Return the index of the r-th newest of `count` experiences in the m-th age log. The newest has r = 0."""
     return int(sum_find(ages.used, m, count - 1 - r + 0.5))
 
 
 @kernel
 def _rebuild(ages: AgeState, m: int) -> None:
-    """Rebuild the m-th age log from `place_of`."""
     ages.used.leaf[m] = 0
     for slot in range(ages.place_of.shape[1]):
         place = ages.place_of[m, slot]
@@ -238,7 +237,7 @@ class AgeLog:
         )
 
     def state_dict(self, stored: int) -> dict[str, NDArray[Any]]:
-        """Return the log entries of the first `stored` slots. The log can be rebuilt from them, without priorities."""
+        """Return the entries of the first `stored` slots. From these, the log can be rebuilt except for priorities."""
         return {"age_place": self.state.place_of[:, :stored], "age_end": self.state.end}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -278,7 +277,7 @@ def new_cover(state: SumState) -> Cover:
 
 @kernel
 def _add_nodes(state: SumState, m: int, level: int, start: int, stop: int, cover: Cover, count: int) -> int:
-    """Append the nodes start … stop − 1 of a level, except those with sum 0, and return the new number of nodes."""
+    """Append nodes start … stop − 1 of a level to `cover`, except nodes with sum 0. Return the new number of nodes."""
     for node in range(start, stop):
         value = np.float64(state.leaf[m, node]) if level == 0 else state.sums[m, state.level[level - 1] + node]
         if value > 0:

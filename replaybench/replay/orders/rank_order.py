@@ -82,7 +82,6 @@ def _entry(state: OrderState, m: int, slot: int) -> np.uint64:
 
 @kernel
 def _up_to(numbers: NDArray[np.uint64], m: int, node: int, entry: np.uint64) -> int:
-    """Return how many numbers in the ascending row of a node are at most `entry`."""
     count = 0
     for j in range(numbers.shape[2]):
         count += numbers[m, node, j] <= entry

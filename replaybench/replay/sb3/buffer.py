@@ -193,7 +193,7 @@ class StrategyReplayBuffer(ReplayBuffer):
         self._place()
 
     def require_room(self, experiences: int) -> None:
-        """Raise `UserError` if a buffer that stores all experiences (`FULL`) has no space for this number of more."""
+        """Raise `UserError` if the strategy is `FULL` and this number of new experiences does not fit."""
         if not self.strategy.retention.bounded and self.strategy.drop is None:
             needed = int(self.replay.count[0]) + experiences
             if needed > self.buffer_size:

@@ -184,7 +184,6 @@ class StrategyLearner(OffPolicyAlgorithm):
         raise NotImplementedError
 
     def _optimizers(self) -> list[torch.optim.Optimizer]:
-        """Return the optimizers whose learning rate follows the schedule."""
         raise NotImplementedError
 
 

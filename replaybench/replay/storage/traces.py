@@ -60,10 +60,7 @@ class Traces:
         self.rule.followed(self.values, np.where(active, self.last, -1), experience)
 
     def evict(self, slots: Slots) -> None:
-        """Call the learner's `TraceRule` and remove links, before the step in slot `slots[m]` is overwritten.
-
-        An entry −1 means that no step of the member is overwritten.
-        """
+        """Call the learner's `TraceRule` and remove links before slot `slots[m]` is overwritten, unless it is −1."""
         self.rule.evicting(self.values, self.previous, self.next, slots)
         _unlink(self.previous, self.next, self.last, slots)
 
@@ -80,10 +77,7 @@ class Traces:
         self.rule.stored(self.values, self.previous, self.next, slots, over)
 
     def annotate(self, idx: Slots, annotations: Mapping[str, NDArray[Any]]) -> None:
-        """Call the learner's `TraceRule` with the values that the learner returned for sampled steps.
-
-        `idx` contains the buffer slot of each step, or −1 for a step that has been overwritten.
-        """
+        """Call the learner's `TraceRule` with the learner's values for steps in slots `idx`. Entries −1 are skipped."""
         self.rule.annotated(self.values, self.previous, self.next, idx, annotations)
 
     def of(self, idx: Slots) -> Floats32:
@@ -253,7 +247,6 @@ def _step(
     ended: Bools,
     most: Integers,
 ) -> None:
-    """Count experiences, record episode starts, and write the largest number of episodes of any member to `most`."""
     for m in range(collected.size):
         if active[m]:
             collected[m] += 1

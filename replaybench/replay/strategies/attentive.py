@@ -154,7 +154,6 @@ def _draw_distinct(stream: NDArray[np.uint64], count: int, n: int, slots: Indice
 
 @kernel
 def _compare(rows: Floats32, m: int, first: int, state: Floats32, n: int, slots: Indices, scratch: _Scratch) -> None:
-    """Compute the cosine between `state` and the stored observation of each candidate."""
     own = 0.0
     for s in range(state.size):
         own += np.float64(state[s]) * np.float64(state[s])

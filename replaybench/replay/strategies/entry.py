@@ -52,10 +52,7 @@ class RunningDrop(Drawing):
         self.probability = description.probability
 
     def filter(self, offered: Bools) -> None:
-        """Set `offered[m]` to False if the new experience of member m is discarded.
-
-        Random numbers are drawn only for members with a new experience, that is where `offered[m]` is True.
-        """
+        """Set `offered[m]` to False if the m-th experience is discarded. Draw numbers only where it was True."""
         _drop(self.stream.state, self.probability, offered)
 
 
@@ -67,17 +64,13 @@ def _drop(stream: NDArray[np.uint64], probability: float, offered: Bools) -> Non
 
 
 class Model(Protocol):
-    """The interface of the model of plant and policy with which `Synth` computes synthetic experiences."""
+    """The interface through which `Synth` computes synthetic experiences from a plant's model and a policy."""
 
     def possible(self, action: Floats32) -> Floats32:
         """Map uniformly random actions in [−1, 1], shape `[M, A]`, to actions that the learner can take."""
 
     def simulate(self, observation: Floats32, action: Floats32) -> tuple[Floats, Floats, Bools]:
-        """Simulate one step of each member's plant without noise.
-
-        Returns:
-            The next observation `[M, S]`, the reward `[M]`, and whether the next state is terminal `[M]`.
-        """
+        """Simulate a step without noise, and return next observation `[M, S]`, reward `[M]` and termination `[M]`."""
 
     def explore(self, observation: Floats32) -> tuple[Floats32, Floats32, Mapping[str, Floats32]]:
         """Return the exploring action that each member's agent would now take at a given observation.

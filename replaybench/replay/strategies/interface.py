@@ -134,7 +134,7 @@ class Term:
 
     @classmethod
     def kinds(cls, parameter: str) -> tuple[Any, ...]:
-        """Return the type or types that the value of a parameter can have."""
+        """Return the types that the value of a parameter of the term can have."""
         hint = typing.get_type_hints(cls)[parameter]
         return typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
 
@@ -144,7 +144,7 @@ class Term:
         return f"{first}{self.in_brackets()}{behind}"
 
     def in_brackets(self) -> str:
-        """Return the parameters that differ from their defaults as text in brackets, or an empty string."""
+        """Return the parameters of the term that differ from their defaults, as text in brackets or an empty string."""
         fields = self.parameters()
         changed = {
             name: self._plain(name)
@@ -355,17 +355,11 @@ class Sampling(Term, ABC):
         return False
 
     def in_phases(self, updates: int) -> Sampling:
-        """Return a copy of this rule that assumes `updates` updates after each episode or rollout.
-
-        Rules with `needs_phase` = True implement this method.
-        """
+        """Return a copy of this rule for `updates` updates per episode. Rules with `needs_phase` implement it."""
         raise NotImplementedError
 
     def slot_bytes(self, in_turn: bool) -> int:
-        """Return the approximate memory per buffer slot in bytes.
-
-        `in_turn` is whether slots are filled and overwritten in turn.
-        """
+        """Return the approximate memory per slot in bytes. `in_turn`: whether slots are overwritten in turn."""
         return 0
 
     @abstractmethod

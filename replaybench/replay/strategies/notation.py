@@ -198,7 +198,6 @@ def _read_sampling(first: _Written, suffixes: list[_Written]) -> tuple[Any, list
 
 
 def _read(registry: Registry, term: _Written) -> Any:
-    """Build the dataclass of a term from a registry."""
     if term.name not in registry and not in_file(term.name):
         for here, other in ((RETENTIONS, SAMPLINGS), (SAMPLINGS, RETENTIONS)):
             if registry is here and term.name in other:
@@ -230,7 +229,6 @@ def _built(kind: type[Term], arguments: Mapping[str, Any]) -> Any:
 
 
 def _arguments(kind: type[Term], term: _Written) -> dict[str, Any]:
-    """Parse the arguments of a term. An argument is given by position or by name."""
     name, whole, fields = term.name, term.whole, list(kind.parameters())
     if term.arguments and kind.no_parameters:
         raise UserError(f"strategy {whole!r}: {kind.no_parameters}")
@@ -250,7 +248,6 @@ def _arguments(kind: type[Term], term: _Written) -> dict[str, Any]:
 
 
 def _value(text: str, kinds: Sequence[Any], where: str) -> float | bool | str | None:
-    """Parse the text of an argument as one of the types of its parameter."""
     words: dict[str, bool | str | None] = {}
     for kind in kinds:
         if typing.get_origin(kind) is Literal:

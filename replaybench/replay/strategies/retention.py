@@ -276,7 +276,6 @@ def _choose(starts: NDArray[np.uint32], serial: NDArray[np.uint32], far: Floats3
 
 @kernel
 def _queue_steps(serial: NDArray[np.uint32], victim: Integers, queue: Integers32) -> int:
-    """Write the slots of the episode to drop to `queue`, the oldest last, and return their number."""
     slot_of = np.full(victim[1] - victim[0], -1, np.int32)
     for slot in range(serial.size):
         if victim[0] <= serial[slot] < victim[1]:

@@ -78,9 +78,8 @@ class FIS(Weighting):
     X ~ Binomial(n, p) is the number of replays of an experience in a FIFO buffer with uniform sampling. n is the
     lifetime of the experience in updates. p = B / (number stored) is the probability of a draw per update, for B
     samples. The lifetime is the number of updates in which C new experiences are added to a buffer of capacity C. It is
-    computed from the mean number of updates per new experience since the first update phase (the updates after the
-    first episode or rollout with updates). While the buffer contains older experiences, the lifetime is the number of
-    all updates so far.
+    computed from the mean number of updates per new experience, without the time up to the end of the first series of
+    updates. While the buffer contains experiences from that time, the lifetime is the number of all updates so far.
 
     The paper prints Pr(X > K) in its formula and Pr(X ≥ K) in its text. This class uses Pr(X ≥ K). If a batch contains
     an experience several times, its replays are counted one after the other. If p > 1/2, X counts n·B draws of
