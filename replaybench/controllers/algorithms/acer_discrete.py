@@ -177,7 +177,7 @@ class ACERDiscrete(Learner):
         return self._actions(_chosen(probability, drawn), probability)
 
     def _actions(self, choice: Integers, numbers: AnyFloats) -> AnyFloats:
-        """Return the actions of the given choices, or NaN where any of the `numbers` `[…, n]` is NaN."""
+        """Return the actions whose indices are in `choice`, or NaN where any of the `numbers` `[…, n]` is NaN."""
         return np.where(np.isnan(numbers).any(axis=-1, keepdims=True), np.float32(np.nan), self.table[choice])
 
     def policy_head(self) -> PolicyHead:

@@ -40,8 +40,8 @@ class DDPGConfig(Settings):
 
     The action joins the critic after hidden layer number `action_layer`, where 0 means next to the observation. With a
     `memory`, the action joins right after the LSTM. `layer_norm` normalises every hidden layer before its activation.
-    `output_bound` bounds the initial weights and biases of the last layers. The paper's Roboschool networks have both,
-    with a bound of 3e-3 (section 8.5).
+    `output_bound` bounds the initial weights and biases of the last layers. The paper's Roboschool networks have layer
+    normalisation, and a bound of 3e-3 (section 8.5).
     """
 
     actor_hidden: Widths = (50, 50)

@@ -131,10 +131,7 @@ class SAC(Learner):
         return self.normaliser.rewards.restored(np.minimum(*both))
 
     def value_bonus(self) -> Floats:
-        """Return the largest entropy bonus, α A ln 2 `[M]`, for temperature α and A action dimensions.
-
-        The uniform policy on [−1, 1]^A has the largest entropy, A ln 2.
-        """
+        """Return the largest entropy bonus, α A ln 2 `[M]`, which is that of the uniform policy on [−1, 1]^A."""
         alpha = elementwise.exp(self.log_temperature.parameters.astype(np.float64))
         return self.normaliser.rewards.restored(alpha * self.task.action_size * math.log(2.0))[:, 0]
 

@@ -250,8 +250,7 @@ def truncated_normal(uniform: Floats, bound: float) -> Floats:
 class RandomActions:
     """Uniformly random actions of every member, for the episodes before the first update.
 
-    An untrained policy stays near its mean, whereas uniform actions cover the whole range. The actions have their own
-    random stream.
+    An untrained policy stays near its mean, whereas uniform actions cover the whole range.
     """
 
     def __init__(self, setting: LearnerSetting) -> None:

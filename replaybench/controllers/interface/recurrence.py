@@ -50,7 +50,7 @@ class Memory:
 
     @property
     def state(self) -> AnyFloats | None:
-        """State of each member before the current step, shape `[M, 1, H]`, or None for feed-forward networks."""
+        """Recurrent state of each member before the current step, `[M, 1, H]`. None for feed-forward networks."""
         return self.before[:, None] if self.size else None
 
     def tape(self, name: str, segments: int) -> AnyTape:

@@ -23,8 +23,7 @@ def importance_weights(
 ) -> None:
     """Write the importance weights ρ = π(a|s)/μ(a|s) of B samples to `rho` `[B]`, with |log ρ| ≤ 7.
 
-    The present policy π and the past policy μ that took the action are Gaussian. The other arguments have shape
-    `[B, A]`.
+    The present policy π and the behaviour policy μ are Gaussian. The other arguments have shape `[B, A]`.
     """
     kind = rho.dtype.type
     half, bound = kind(0.5), kind(LOG_RHO_BOUND)

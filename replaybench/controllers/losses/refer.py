@@ -105,7 +105,7 @@ class ReFER:
 
 @kernel
 def near_policy(rho: float, c_max: float) -> bool:
-    """Return whether 1/c_max < ρ < c_max, which is false for NaN."""
+    """Return whether an importance weight ρ satisfies 1/c_max < ρ < c_max. For NaN, the result is False."""
     return 1.0 / c_max < rho < c_max
 
 

@@ -68,7 +68,7 @@ Approximator = Network | RecurrentNetwork
 AnyTape = Tape | RecurrentTape
 Population = PopulationMLP | PopulationRecurrent
 Inputs = AnyFloats | Histories
-"""B observations of each member `[M, B, S]`, or segments that end with them. For one member, the axis M is missing."""
+"""Inputs of networks, B observations `[M, B, S]` or `Histories` of B segments. For one member, axis M is missing."""
 
 
 class TrainState(NamedTuple):

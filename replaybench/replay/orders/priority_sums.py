@@ -237,7 +237,7 @@ class AgeLog:
         )
 
     def state_dict(self, stored: int) -> dict[str, NDArray[Any]]:
-        """Return the entries of the first `stored` slots. From these, the log can be rebuilt except for priorities."""
+        """Return the log entries of the first `stored` slots, from which the log without priorities can be rebuilt."""
         return {"age_place": self.state.place_of[:, :stored], "age_end": self.state.end}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:

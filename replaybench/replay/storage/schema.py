@@ -50,10 +50,7 @@ class Origin:
 
 @dataclass(frozen=True, kw_only=True)
 class BufferFacts:
-    """The metadata of a buffer file. Only `fields` is required.
-
-    The page docs/reference/buffer-format.md describes the entries.
-    """
+    """The metadata of a buffer file, as in docs/reference/buffer-format.md. Only `fields` is required."""
 
     fields: dict[str, Width]
     order: tuple[str, ...] = ()

@@ -130,13 +130,12 @@ class NoiseTally:
         self.replays = np.zeros(members, np.int64)
 
     def count(self, sensor_noise: Floats32, actuator_noise: Floats32, stored: Bools) -> None:
-        """Include the noise in new samples in the statistics, for U batches of B samples per member.
+        """Update the statistics with the noise of new samples, for U batches of B samples per member.
 
         Args:
-            sensor_noise: Noise of the observations, shape `[M·U, B, S]`.
-            actuator_noise: Noise of the actions, shape `[M·U, B, A]`.
-            stored: Whether the buffer of each member contains experiences; bool, shape `[M]`. The samples of other
-                members are not counted. Callers pass zeros as their noise.
+            sensor_noise: Noise of the observations, shape `[M·U, B, S]`. It must be 0 for members without experiences.
+            actuator_noise: Noise of the actions, shape `[M·U, B, A]`. It must be 0 for members without experiences.
+            stored: Whether the buffer of each member contains experiences, so that its samples are counted.
         """
         states, members = sensor_noise.shape[2], len(self.total)
         _add(self.total[:, :states], sensor_noise.reshape(members, -1, states))

@@ -359,7 +359,7 @@ class Sampling(Term, ABC):
         raise NotImplementedError
 
     def slot_bytes(self, in_turn: bool) -> int:
-        """Return the approximate memory per slot in bytes. `in_turn`: whether slots are overwritten in turn."""
+        """Return the approximate memory per slot in bytes, where `in_turn` is whether slots are overwritten in turn."""
         return 0
 
     @abstractmethod

@@ -108,7 +108,7 @@ class ERE(Sampling):
 class RunningERE(RunningSampling):
     """The object that samples from the newest experiences by ERE during a run.
 
-    It maintains a log of ages unless slot order is age order.
+    The object maintains a log of ages, unless the order of buffer slots is the order of age.
     """
 
     weighted = False
