@@ -33,11 +33,11 @@ class BufferStream(AbstractContextManager["BufferStream"]):
     pass reads all blocks of a recording in a new random order. `held` blocks are in memory. Batches are drawn
     uniformly, with replacement, from the experiences in these blocks.
 
-    After every `replays` · n / `held` draws, where n is the number of experiences in memory, the next block of the pass
-    replaces the block that has been in memory longest. Whether a replacement is due is checked once per batch. Each
-    experience is therefore drawn `replays` times per pass on average. This mean also holds for the first pass, because
-    the first blocks in memory are the end of an earlier pass. If a recording has at most `held` blocks, all its blocks
-    stay in memory, and sampling is uniform over the recording.
+    After every `replays` · n / `held` draws, the next block of the pass replaces the block that has been in memory
+    longest. Here, n is the number of experiences in memory. Each experience is therefore drawn `replays` times per pass
+    on average. Replacements take place between batches. The mean also holds for the first pass, because the first
+    blocks in memory are the end of an earlier pass. If a recording has at most `held` blocks, all its blocks stay in
+    memory, and sampling is uniform over the recording.
 
     The blocks take M · held · block_rows · (4 W + 4) bytes for experiences of W numbers. The order of the blocks takes
     4 bytes per block, and the checksums take 1/4096 of the file's size.

@@ -47,8 +47,8 @@ class ACERDiscreteConfig(Settings):
     The paper learns Atari games with one network for policy and critic. Here, policy and critic are separate networks.
     The paper draws the number of replays after each on-policy update from Poisson(4). Here, `replays_per_experience` is
     the mean number, 64 by default. The paper's entropy weight is 1e-3. With 0.02 or less, the policy on the pendulum
-    soon outputs 0 permanently. Here, the logarithm of the importance weight is clipped (`log_ratio_bound`), and the
-    gradient that is projected into the trust region includes the gradient of the entropy.
+    soon outputs 0 permanently. Here, the logarithm of the importance weight is clipped (`log_ratio_bound`). The
+    projection into the trust region includes the gradient of the entropy.
 
     `truncate_at` is c of eq. 9. The bias correction uses Q(x, a) of each action a (Algorithm 2 prints Q(x, a_i)).
     `average` is α of the average policy, whose parameters are θ_a ← α θ_a + (1 − α) θ. Each action dimension has

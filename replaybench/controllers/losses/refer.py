@@ -6,9 +6,9 @@ r[t], the reward of step t, and ρ[t], its importance weight,
     Q_ret[t] = r[t] + γ V_tbc[t+1],    V_tbc[t] = V[t] + min(1, ρ[t]) (Q_ret[t] − V[t]).
 
 The buffer stores the latest V and ρ of every step. When V or ρ of a step is updated, the returns of earlier steps are
-recomputed, back to the start of the episode or to a return that does not change. The stored returns of finished
-episodes are therefore always equal to the full recursion. If rewards are normalised, each return is computed with the
-factor on rewards at that time.
+recomputed. The recursion ends at the start of the episode or at a return that does not change. The stored returns of
+finished episodes are therefore always equal to the full recursion. If rewards are normalised, each return is computed
+with the factor on rewards at that time.
 """
 
 from collections.abc import Mapping

@@ -195,8 +195,8 @@ class _RunningFarPol(RunningRetention):
     """The object that chooses the slots to overwrite by `FarPol` during a run.
 
     Attributes:
-        victim: Numbers, in order of collection, of the first step of the episode that is being dropped and of the first
-            step of the episode after it; int64, shape `[M, 2]`.
+        victim: First step of the episode that is being dropped, and first step of the episode after it, as numbers in
+            order of collection; int64, shape `[M, 2]`.
         queue: Buffer slots with the remaining steps of the episode that is being dropped, the oldest step last; int32,
             shape `[M, N]` for N slots.
         waiting: Number of slots in the queue, or −1 if the queue must be rebuilt after loading; int64, shape `[M]`.

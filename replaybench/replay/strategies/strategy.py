@@ -61,8 +61,8 @@ class ReFER(ReFER1):
         far: D, the target fraction of far-policy steps.
         beta: Initial β.
         beta_rate: Step size of β per update, or None for the learner's learning rate.
-        kl: Penalised divergence of the policy π from the past behaviour μ, `mu_pi` for D_KL(μ‖π) as in the paper, or
-            `pi_mu` for D_KL(π‖μ) as in the authors' public code.
+        kl: Penalised divergence between the policy π and the past behaviour μ. `mu_pi` is D_KL(μ‖π), as in the paper.
+            `pi_mu` is D_KL(π‖μ), as in the authors' public code.
     """
 
     far: float = 0.1
