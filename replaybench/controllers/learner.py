@@ -1,8 +1,8 @@
 """The base class of learners, with networks, normalisation, saving and loading.
 
 The modules in `algorithms` add the settings, networks, policy and compiled update of one learner each. The base class
-contains the parts that learners share: recurrent networks (`memory`), exploration, and ReF-ER (`refer` and `density`;
-Novati & Koumoutsakos 2019).
+contains the parts that learners share. These are recurrent networks (`memory`), exploration, and remember and forget
+experience replay, ReF-ER (`refer` and `density`; Novati & Koumoutsakos 2019).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,16 +29,18 @@ MOST = 1000
 probability."""
 
 USUAL = 15
-"""Default number of levels in each dimension of a continuous action, as in de Bruin et al. (2018, section 6.3)."""
+"""Default number of values of each action dimension if a continuous action is discretised.
+
+De Bruin et al. (2018, section 6.3) use this number.
+"""
 
 
 class ActionLevels:
-    """A finite set of actions, with evenly spaced levels in each dimension.
-
-    The levels of each dimension begin at −1 and end at 1.
+    """A finite set of actions, with evenly spaced levels from −1 to 1 in each dimension.
 
     Args:
-        levels: Number of levels in each dimension. None selects the plant's choices or, without choices, `USUAL`.
+        levels: Number of levels in each dimension. By default, it is that of `choices` or, if actions are continuous,
+            `USUAL`.
         actions: Number of action dimensions A.
         choices: Number of values that the plant accepts in each dimension. It is empty if actions are continuous.
 
@@ -75,10 +77,10 @@ Arrays = dict[str, NDArray[Any]]
 class Learner:
     """A base class for learners that train M independent members together.
 
-    A member is one run, with its own networks and random numbers. The first axis of arrays is that of the members.
+    A member is one run, with its own networks and random numbers. The first axis of arrays has one entry per member.
 
     Args:
-        config: Settings of the learner. If it has the fields `betas`, `epsilon` and `clip`, they are settings of Adam.
+        config: Settings of the learner. The fields `betas`, `epsilon` and `clip` are optional settings of Adam.
         setting: The task, the seed and the numbers of the members.
         shapes: Shape of each network by name. Weights are drawn in this order. The first network must be the policy's.
         rates: Learning rate of each network by name.
@@ -95,16 +97,17 @@ class Learner:
         normaliser: The normalisation of observations and rewards.
         memory: The states of recurrent networks. They are empty for feed-forward networks.
         exploration: The noise on a deterministic policy's actions, or the random numbers of a stochastic policy.
-        refer: The rules of ReF-ER that apply.
+        refer: The rules of ReF-ER (Novati & Koumoutsakos 2019) that apply.
         density: The probability density of exploring actions.
         steps: Number of updates so far; int64, shape `[1]`.
         fields: Width of each field that is stored with an experience in addition to ⟨s, a, r, s′⟩, by name.
-        segment: Number of successive steps that are stored and sampled as a unit.
+        segment: Number of successive steps that are stored and sampled as a whole.
         window: Largest number of successive steps that are replayed with each sample, including the sample.
         traces: The rule that computes numbers along stored episodes, such as returns, or None.
         on_policy: Whether each series of updates begins with an update on the newest experiences.
-        supports_chunks: Whether `update` accepts the batches of several updates at once. The flag is not inherited.
-        warmup_episodes: Number of episodes (iterations, if updates follow a number of steps) before the first update.
+        supports_chunks: Whether `update` accepts the batches of several updates at once. Subclasses do not inherit it.
+        warmup_episodes: Number of episodes before the first update. If updates follow a fixed number of steps, it is
+            the number of such iterations.
         warming_up: Whether the current episode is one of the `warmup_episodes`. The training loop sets this flag.
         discrete: Whether actions are chosen from a finite set.
         supports_refer: Whether the learner supports ReF-ER.
@@ -130,10 +133,7 @@ class Learner:
     config: Any
 
     def __init_subclass__(cls, **words: Any) -> None:
-        """Reset `supports_chunks` unless the subclass itself sets it.
-
-        A subclass may override `update` with a method that accepts the batch of a single update only.
-        """
+        """Reset `supports_chunks`, because a subclass may override `update` without support for several batches."""
         super().__init_subclass__(**words)
         cls.supports_chunks = vars(cls).get("supports_chunks", False)
 
@@ -180,7 +180,7 @@ class Learner:
 
     @classmethod
     def check(cls, config: Any, actions: Actions, refer: bool = False) -> None:
-        """Raise `UserError` with a remedy unless the learner supports these actions and, if `refer` is true, ReF-ER."""
+        """Raise `UserError` if the learner does not support the plant's actions, or ReF-ER if `refer` is true."""
         if actions.choices and not cls.discrete:
             raise UserError(
                 f"{_name(cls)} acts continuously, and {actions.plant} takes choices; use DQN or ACER-discrete"
@@ -193,15 +193,16 @@ class Learner:
     def train_state(self, name: str, samples: int | None = None) -> TrainState:
         """Return the arrays that compiled updates of the network `name` need.
 
-        The work arrays are for passes over `samples` rows, by default over one batch.
+        The work arrays have space for passes over `samples` samples, by default the batch size.
         """
         network, tape = self.networks[name], self.memory.tape(name, samples or self.batch_size)
         return TrainState(network.network, self.targets.get(name, network).network, self.adams[name], tape)
 
     def free_numbers(self, first: float, size: int = 1) -> PopulationMLP:
-        """Return `size` trained parameters of each member that do not depend on the state and begin at `first`.
+        """Return a network without inputs, whose biases are trained parameters that do not depend on the state.
 
-        They are the biases of a network without inputs. Adam and policy files therefore need no special case.
+        Each member has `size` such parameters, which start at the value `first`. Because they are biases of a network,
+        Adam and policy files need no special case.
         """
         numbers = PopulationMLP(Shape((0, size)), len(self.setting.members), self.setting.dtype)
         numbers.parameters[:] = first
@@ -210,47 +211,46 @@ class Learner:
     # Acting
 
     def normalised(self, observation: AnyFloats) -> AnyFloats:
-        """Return the observations `[M, …, S]` of each member, normalised as networks receive them."""
+        """Return the normalised observations `[M, …, S]` of each member, which are the inputs of the networks."""
         return self.normaliser.observations(observation)
 
     def start_episode(self, episode: int, members: Bools) -> None:
-        """Begin training episode number `episode` (from 0) of the members that `members` `[M]` selects."""
+        """Begin training episode number `episode` (from 0) of the members for which `members` `[M]` is true."""
         self.memory.forget(members)
         self.exploration.start_episode(episode, members)
 
     def explore(self, observation: AnyFloats, active: Bools) -> Explored:
         """Return exploring actions `[M, A]` for the next observation `[M, S]` of each member.
 
-        Actions may lie outside [−1, 1]. The statistics of observations are updated, and random numbers are drawn, for
-        members that are `active` `[M]` only.
+        Actions may lie outside [−1, 1]. Only for members that are `active` `[M]`, statistics of observations are
+        updated and random numbers are drawn.
         """
         self.normaliser.observations.update(observation, active)
         self._advance(observation, active)
         return self.perturb(observation)
 
     def _advance(self, observation: AnyFloats, active: Bools) -> None:
-        """Update recurrent states and draw the random numbers of one step, for the active members only."""
         normalised = self.normalised(observation)
         self.memory.advance(normalised, active)
         self.exploration.advance(normalised, active)
 
     def perturb(self, observation: AnyFloats) -> Explored:
-        """Return an exploring action of each member, from the random numbers of the current step.
+        """Return an exploring action of each member at other observations `[M, S]` than `explore` received.
 
-        The observations `[M, S]` may differ from those that `explore` received. No random numbers are drawn.
+        The action uses the random numbers that `explore` drew in this step. No random numbers are drawn.
         """
         mean = self.mean(observation[:, None], self.memory.state)[:, 0]
         return self.memory.with_memory(self.exploration.disturb(mean, self.normalised(observation)))
 
     def mean(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
-        """Return the actions to which exploration adds noise, by default those of `policy`."""
+        """Return the actions to which exploration adds noise, by default the greedy actions of `policy`."""
         return self.policy(observation) if state is None else self.policy(observation, state)
 
     def policy(self, observation: AnyFloats, *args: Any, **kwargs: Any) -> AnyFloats:
         """Return greedy actions `[M, N, A]` in [−1, 1] for N observations `[M, N, S]` of each member.
 
-        A recurrent policy also takes its states `[M, N, H]`, with H numbers each. Without them, each observation is the
-        first of an episode.
+        A recurrent policy also takes its states `[M, N, H]`, with H numbers each. Without states, each observation is
+        the first of an episode.
         """
         raise NotImplementedError
 
@@ -261,16 +261,16 @@ class Learner:
     def value(self, observation: AnyFloats) -> AnyFloats:
         """Return the values `[M, N]` of N observations `[M, N, S]` under the policy of each member.
 
-        Their unit is that of rewards times the task's `reward_scale`.
+        The unit of values is that of rewards times the task's `reward_scale`.
         """
         raise NotImplementedError
 
     def value_bonus(self) -> Floats:
-        """Return upper bounds `[M]` on the term, such as an entropy, that `value` adds to each scaled reward."""
+        """Return an upper bound `[M]` on the term that `value` adds to each scaled reward, such as an entropy."""
         return np.zeros(len(self.setting.members))
 
     def sample(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
-        """Return actions `[M, N, A]` without exploration noise, which a stochastic policy draws at random."""
+        """Return actions `[M, N, A]` without exploration noise. A stochastic policy draws them at random."""
         return self.policy(observation) if state is None else self.policy(observation, state)
 
     def act(self, observation: AnyFloats) -> AnyFloats:
@@ -282,7 +282,10 @@ class Learner:
         return Evaluation(self) if self.memory.size else self
 
     def remember(self, observation: AnyFloats, state: AnyFloats) -> AnyFloats:
-        """Return the next recurrent states `[M, N, H]`, of H numbers, for N observations `[M, N, S]` of each member."""
+        """Return the recurrent states `[M, N, H]` after N observations `[M, N, S]` of each member.
+
+        `state` `[M, N, H]` contains the states before the observations, with H numbers each.
+        """
         return self.memory.next(self.normalised(observation), state)
 
     def on_step(
@@ -290,8 +293,8 @@ class Learner:
     ) -> Mapping[str, AnyFloats]:
         """Process the result of one environment step, and return further fields to store with the experience.
 
-        The observations after the step are `successor` `[M, S]`. Termination and truncation both set `ended` `[M]`.
-        Only `active` `[M]` members took the step.
+        The observations after the step are `successor` `[M, S]`. `ended` `[M]` is true after termination and after
+        truncation. Only members that are `active` `[M]` did the step.
         """
         self.normaliser.rewards.update(reward, active)
         return {}
@@ -301,8 +304,8 @@ class Learner:
     ) -> Mapping[str, AnyFloats]:
         """Process an experience that another controller recorded, and return further fields to store with it.
 
-        The fields of the experience are arrays `[M, width]` by name. Only `active` `[M]` members have an experience. It
-        is the last of an episode where `ended` `[M]` is true.
+        The fields of the experience are arrays `[M, width]` by name. Only members that are `active` `[M]` have an
+        experience. If `ended` `[M]` is true, the experience is the last of its episode.
         """
         self.normaliser.observations.update(experience["observation"], active)
         self.normaliser.rewards.update(experience["reward"], active)
@@ -314,14 +317,17 @@ class Learner:
     def metrics(self, stored: Mapping[str, AnyFloats]) -> Mapping[str, NDArray[Any]]:
         """Return metrics of learning by name, such as divergences, with one number per member.
 
-        They are computed from `stored`, the fields `[M, n, width]` of n stored experiences of each member, by name.
+        `stored` contains the fields `[M, n, width]` of n stored experiences of each member, by name.
         """
         return self.density.metrics(stored, lambda observation: self.mean(observation, stored.get(FIELD)))
 
     # Learning
 
     def experiences(self, batch: Batch, first: int = 1) -> Experiences:
-        """Return a batch of single experiences for compiled updates, the first of which has number `first` (from 1)."""
+        """Return a batch of single experiences in the form that compiled updates take.
+
+        `first` is the number, from 1, of the first update that uses the batch.
+        """
         observation, next_observation = self.memory.inputs(batch, self.normalised)
         updates, scale = self._updates_of(batch), self.normaliser.rewards.factor
         unknown = np.empty((*batch.weight.shape, 0), np.float32)
@@ -337,7 +343,7 @@ class Learner:
         return len(batch.weight) // len(self.setting.members)
 
     def begin_updates(self, batch: Batch) -> int:
-        """Add the updates that use a batch to `steps`, and return the number, from 1, of the first of them."""
+        """Add the number of updates on a batch to `steps`, and return the number (from 1) of the first update."""
         first = int(self.steps[0]) + 1
         self.steps += self._updates_of(batch)
         return first
@@ -345,30 +351,30 @@ class Learner:
     def annotations(self, batch: Batch) -> AnyFloats:
         """Return an uninitialised array with one entry for each sample of a batch.
 
-        Its shape is `[M, B]` for B samples of each member, and `[M·U, B]` if the batch is for U updates.
+        The shape is `[M, B]` for B samples of each member, or `[M·U, B]` if the batch is for U updates.
         """
         return np.empty(batch.weight.shape, self.setting.dtype)
 
     def update(self, batch: Batch) -> Mapping[str, AnyFloats]:
         """Update the networks on a batch, and return numbers to store with each sample, by name.
 
-        They are TD errors (`td_error`) and the inputs of `traces`. Their shape is `[M·U, B]` for U updates with B
-        samples.
+        The numbers are TD errors (`td_error`) and the inputs of the rule `traces`. They have the shape `[M·U, B]` for U
+        updates of M members with B samples each.
         """
         raise NotImplementedError
 
     def update_all(self, batches: Iterable[Batch]) -> None:
-        """Update the networks on several batches in turn, each of which is drawn when it is needed."""
+        """Update the networks on several batches in turn, and draw each batch after the update before it."""
         for batch in batches:
             self.update(batch)
 
     # Saving
 
     def weights(self) -> dict[str, NDArray[np.generic]]:
-        """Return all weights `[M, in, out]`, biases `[M, out]` and statistics of normalisation by name.
+        """Return the weights `[M, in, out]` and biases `[M, out]` of all networks of M members, by name.
 
-        If observations are normalised, networks receive clip((s − mean) · scale, ±bound). The arrays `observation.mean`
-        and `observation.scale` have shape `[M, S]`, and `observation.bound` has shape `[M]`.
+        If observations are normalised, networks receive clip((s − mean) · scale, ±bound). The result then also contains
+        the arrays `observation.mean` and `observation.scale`, shape `[M, S]`, and `observation.bound`, shape `[M]`.
         """
         named: dict[str, NDArray[np.generic]] = {}
         for name, network in self.networks.items():
@@ -400,7 +406,7 @@ class Learner:
     def trained(self) -> Arrays:
         """Return the arrays that updates change, by name.
 
-        They are the P parameters of each network and target network, and Adam's moments, with shape `[M, P]`.
+        These are the P parameters of each network and target network, and the moments of Adam, with shape `[M, P]`.
         """
         return {
             **{name: network.parameters for name, network in self.networks.items()},
@@ -414,18 +420,18 @@ class Learner:
         return {**self.trained(), "steps": self.steps, **self.normaliser.state_dict(), **self._extra_state()}
 
     def _extra_state(self) -> Arrays:
-        """Return further arrays that change in training, such as random streams, which loading overwrites in place."""
+        """Return further arrays that change in training, such as random streams. Loading overwrites these arrays."""
         exploration = {f"exploration_{name}": array for name, array in self.exploration.state_dict().items()}
         return {**exploration, **self.density.state_dict(), **self.memory.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Restore the arrays that `state_dict` returned, so that the learner continues with identical bits."""
+        """Restore the arrays that `state_dict` returned, so that the learner continues with bit-identical results."""
         for name, array in self.state_dict().items():
             array[...] = state[name]
 
 
 class Evaluation:
-    """A recurrent learner in one evaluation episode, whose states are separate from those of training."""
+    """The greedy policy of a recurrent learner in one evaluation episode, with its own recurrent states."""
 
     def __init__(self, learner: Learner) -> None:
         self.learner = learner

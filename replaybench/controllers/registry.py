@@ -23,7 +23,7 @@ LEARNERS: Final = Registry(
     base="replaybench.controllers.learner:Learner",
     group="replaybench.learners",
 )
-"""Registered learners. The module of a learner also contains the class of its settings, `<class name>Config`."""
+"""The learners by name. The module of a learner also contains the class of its settings, `<class name>Config`."""
 
 
 _SB3: Final = {"batch_size": 256, "replays_per_experience": 256.0, "tau": 0.005}
@@ -46,14 +46,19 @@ SB3: Final[dict[str, dict[str, Any]]] = {
         "temperature_rate": 3e-4,
     },
 }
-"""Settings of `DDPG:sb3`, `TD3:sb3` and `SAC:sb3`: the defaults of Stable-Baselines3, with one update per step."""
+"""Settings of the learners DDPG, TD3 and SAC in their variant `sb3`, for example `SAC:sb3`.
+
+They are the defaults of Stable-Baselines3, with one update per step.
+"""
 
 
 def variant_settings(name: str) -> dict[str, Any]:
-    """Return the settings of a predefined variant, such as `SAC:sb3`, or none for any other name.
+    """Return the settings of a predefined variant of a learner, such as `SAC:sb3`.
+
+    For any other name, the result is empty.
 
     Raises:
-        UserError: The label is `sb3`, but the learner has no such variant.
+        UserError: The label after the colon is `sb3`, but the learner has no such variant.
     """
     algorithm = algorithm_of(name)
     if name[len(algorithm) :] != ":sb3" or algorithm.endswith(".py"):
@@ -64,7 +69,7 @@ def variant_settings(name: str) -> dict[str, Any]:
 
 
 def algorithm_of(name: str) -> str:
-    """Return the name of a learner without the label of a variant.
+    """Return the name of a learner without the label that names a variant of its settings.
 
     For example, `DDPG:decay` gives `DDPG`, and `own.py:Mine:decay` gives `own.py:Mine`.
     """
@@ -75,7 +80,7 @@ def algorithm_of(name: str) -> str:
 
 
 def spelled(name: str) -> str:
-    """Return the name of a learner in its registered spelling, with the label of a variant unchanged."""
+    """Return the name of a learner in its registered spelling, such as `DDPG:decay` for `ddpg:decay`."""
     algorithm = algorithm_of(name)
     return algorithm + name[len(algorithm) :]
 
@@ -96,7 +101,7 @@ def load_learner(name: str) -> tuple[Any, Any]:
 
 
 def name_of(kind: type) -> str:
-    """Return the name of a learner's class in studies, or the class's own name if it is not registered."""
+    """Return the name by which study files select a learner's class. An unregistered class has its own name."""
     return next((name for name, path in LEARNERS.own.items() if path.endswith(f":{kind.__name__}")), kind.__name__)
 
 

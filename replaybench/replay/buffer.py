@@ -1,9 +1,9 @@
 """The replay buffer of a population, `Replay`, which executes one strategy for all members.
 
 A population is a set of M independent learners that are trained together. `Replay` owns the stored columns, the rank
-orders and the traces, which are values that a learner maintains for each stored step. Only `Replay` writes to them.
-Strategies read them and do not depend on each other. Learners do not depend on the strategy: they return annotations,
-such as TD errors, for the samples that they receive.
+orders and the traces. Traces are values that a learner maintains for each stored step. Only `Replay` writes to these
+arrays. Strategies read the arrays and do not depend on each other. Learners do not depend on the strategy. A learner
+returns annotations, such as TD errors, for the samples that it receives.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,6 @@ from replaybench.runtime.kernel import kernel
 
 
 def _check_fits(strategy: Strategy, fields: Mapping[str, int], unit: Unit, traces: TraceRule | None) -> None:
-    """Raise `UserError` if a strategy does not support the fields, the unit of replay or the learner's traces."""
     if traces is not None and unit.steps > 1:
         raise UserError(f"the learner's traces follow single steps: replay steps, not units of {unit.steps}")
     if traces is not None and strategy.synth is not None:
@@ -59,7 +58,7 @@ _CHUNK_BYTES: Final = 1 << 20  # size of the batches that one call draws, so tha
 
 
 def step_fields(observation_size: int, action_size: int) -> dict[str, int]:
-    """Return the names and widths of the fields of an experience (s, a, r, s′, terminated)."""
+    """Return the size of each field that an experience (s, a, r, s′, terminated) has, by name."""
     return {
         "observation": observation_size,
         "action": action_size,
@@ -72,14 +71,14 @@ def step_fields(observation_size: int, action_size: int) -> dict[str, int]:
 class _BatchArrays:
     """Preallocated arrays for the batches of U successive updates, each with B samples.
 
-    Row m·U + u of an array belongs to update u of member m.
+    Row m·U + u of an array belongs to update u of member m, that is the m-th of M independent learners.
 
     Attributes:
         draws: Buffer slots and probabilities, shape `[M·U, B]`, and learning-rate factors, shape `[M·U]`.
-        joint: The same arrays, with slots and probabilities viewed as `[M, U·B]`.
+        joint: The arrays of `draws`, with slots and probabilities viewed as `[M, U·B]`.
         serial: Serial number of each sampled experience, shape `[M·U, B]`.
         weight: Weight of each sample in the loss, shape `[M·U, B]`.
-        ones: Weights of the actor's loss if the strategy weights only the critic's loss, shape `[M·U, B]`.
+        ones: Weights 1, for the actor's loss if the strategy weights only the critic's loss; shape `[M·U, B]`.
         columns: Sampled values of each field, as views of shape `[M·U, B, width]`.
         zeroed: Whether some weights and learning-rate factors are 0, because a member's buffer is empty.
     """
@@ -98,31 +97,31 @@ class _BatchArrays:
 
 
 class Replay:
-    """The replay buffers of M independent members under one strategy.
+    """The replay buffers of M members, that is independent learners, which use the same replay strategy.
 
     Args:
         strategy: Strategy that decides which experiences are stored, sampled and weighted.
         fields: Number of values (width) of each stored field, by name.
-        capacity: Number of steps that each member's buffer can hold. A FULL buffer needs room for all steps of the run.
-            A unit of several steps always takes the space of the longest unit.
+        capacity: Number of steps that each member's buffer can hold. With `FULL` retention, the buffer needs space for
+            all steps of the run. Every unit takes the space of the longest unit.
         root: Root seed of the study.
-        members: Numbers of the M members. A member's random numbers depend only on `root` and its number.
+        members: Numbers of the M members. The random numbers of a member depend only on `root` and its own number.
         batch_size: Number of samples B per member and update.
-        unit: Number of successive steps that are stored, ranked, evicted and sampled together.
+        unit: Type of unit, that is a step, segment or episode, that is stored, ranked, evicted and sampled as a whole.
         model: Model of plant and policy, from which strategies with `Synth` compute synthetic experiences.
         traces: Rule by which the learner maintains values for each stored step, or None. Traces need units of one step.
-        window: Largest number of successive steps, ending with the sample, that a batch contains for each sample.
-            Values above 1 need units of one step.
+        window: Largest number of successive steps that a batch contains for each sample. The last one is the sampled
+            step. Values above 1 need units of one step.
 
     Attributes:
         slots: Number of buffer slots of each member. A slot holds one unit.
         collected: Number of experiences that each member has collected; int64, shape `[M]`.
-        offers: Number of each member's units that reached the retention rule, without those that `Drop` discarded;
-            int64, shape `[M]`.
+        offers: Number of units of each member that `Drop` did not discard, so that the retention rule stored or
+            discarded them; int64, shape `[M]`.
         count: Number of units that each member's buffer holds; int64, shape `[M]`.
 
     Raises:
-        UserError: The strategy does not support these fields or this unit, or needs a model.
+        UserError: The strategy does not support `fields` or `unit`, or it needs a `model`.
     """
 
     def __init__(
@@ -181,7 +180,7 @@ class Replay:
 
     @property
     def batch_size(self) -> int:
-        """Number of samples B per member and update. It can be changed between calls of `sample`."""
+        """Number of samples in the batch of each member. The number can be changed between calls of `sample`."""
         return self._batch_size
 
     @batch_size.setter
@@ -193,18 +192,18 @@ class Replay:
 
     @property
     def max_chunk(self) -> int:
-        """Largest number of updates per call of `sample`, which is 1 if draws or weights depend on earlier updates."""
+        """Largest number of updates per call of `sample`. The number is 1 if samples depend on earlier updates."""
         if not self.strategy.sampling.independent or self.weighting is not None or self.uses_feedback:
             return 1
         row_bytes = 4 * int(self.columns.rows.shape[2]) + 28
         return max(1, _CHUNK_BYTES // (len(self.members) * self.batch_size * row_bytes))
 
     def add(self, experience: Mapping[str, NDArray[Any]], active: Bools, ended: Bools | None = None) -> None:
-        """Offer one new experience of each active member to the strategy, which stores or discards it.
+        """Add one new experience of each active member, unless the strategy discards the experience.
 
         Args:
-            experience: Values of each field, shape `[M, width]`. It can also contain `td_error`, the known |δ| of the
-                experience or its unit, shape `[M, 1]`, and initial values of the learner's traces.
+            experience: Values of each field, shape `[M, width]`. If |δ| is known, `td_error` contains it, shape
+                `[M, 1]`. The mapping can also contain initial values of the learner's traces.
             active: Whether each member has collected an experience; bool, shape `[M]`.
             ended: Whether each member's episode ended with this step, by termination or truncation; bool, shape `[M]`.
                 By default no episode ended.
@@ -240,11 +239,11 @@ class Replay:
             self.traces.store(experience, slots, active, ended)
 
     def sample(self, context: Context | None = None, updates: int = 1) -> ReplayBatch:
-        """Sample one batch per member for each of `updates` successive updates.
+        """Sample one batch of each member's experiences for each of `updates` successive updates.
 
-        Arrays of the batch have the shape `[M·U, B, …]` for M members, U updates and B samples. Row m·U + u belongs to
-        update u of member m. A member with an empty buffer gets zeros, with weights and a learning-rate factor of 0.
-        The next call overwrites the arrays.
+        Arrays of the batch have the shape `[M·U, B, …]` for M members (independent learners), U updates and B samples.
+        Row m·U + u belongs to update u of member m. If a member's buffer is empty, the member's samples, weights and
+        learning-rate factor are 0. The next call overwrites the arrays.
 
         Args:
             context: Progress of the run and, if the sampling needs them, recent observations of the agents.
@@ -292,7 +291,7 @@ class Replay:
         return Usage(self.updates, phase_end, np.maximum(self.offers, 1), stored)
 
     def _zero_weights(self, empty: Bools) -> None:
-        """Set weights and learning-rate factors of `empty` rows to 0, and others to 1 unless the strategy sets them."""
+        """Set weights and learning-rate factors to 0 in `empty` rows. Set constant ones to 1 in other rows."""
         arrays = self._arrays
         for array, constant in (
             (arrays.weight, self.weighting is None),
@@ -308,12 +307,13 @@ class Replay:
         """Update priorities and traces with the values that a learner returned for a batch.
 
         Samples whose experience has been overwritten since the draw are skipped. If a batch contains an experience
-        twice, the last value counts.
+        twice, the value of the last sample is used.
 
         Args:
             batch: A batch that `sample` returned.
-            annotations: Values of the samples, by name. `td_error` contains TD errors, shape `[M, B]` for M members and
-                B samples, or `[M, B, steps]` for units of several steps. The priority of a unit is the mean of |δ|.
+            annotations: Values of the samples, by name. `td_error` contains TD errors, shape `[M, B]` for B samples of
+                each member. If samples are segments of steps, the shape is `[M, B, steps]`. The priority of a segment
+                is the mean of |δ| over its steps.
 
         Raises:
             ValueError: The strategy needs TD errors, and `annotations` has none.
@@ -336,18 +336,20 @@ class Replay:
             self.sampling.annotate(live, size)
 
     def forget_errors(self) -> None:
-        """Reset every |δ| in the rank order to infinity, so that another learner can use the buffer."""
+        """Reset the stored |δ| of every experience to infinity, so that another learner can use the buffer."""
         if "td_error" in self.orders:
             order = self.orders["td_error"]
             order.load_keys(np.where(np.isnan(order.keys()), np.nan, np.inf), self.columns.serial)
 
     def state_dict(self, lazy: bool = False) -> dict[str, Any]:
-        """Return the checkpoint of the buffer: all arrays by name, cut to the slots in use.
+        """Return all arrays of the buffer by name, so that the buffer can be restored.
 
-        The first axis of each array is the member. Stored fields are views of shape `[M, n, width]` for n slots in use.
+        The first axis of each array is that of the M members. Stored fields are views of shape `[M, n, width]`, for n
+        buffer slots in use.
 
         Args:
-            lazy: Whether rank keys are objects that compute parts on request, for writing files, instead of copies.
+            lazy: Whether the sort keys of experiences are returned as objects that compute their parts on request.
+                This saves memory when a file is written. Otherwise, the keys are copies.
         """
         stored = int(self.count.max(initial=0))
         state: dict[str, Any] = {
@@ -375,10 +377,10 @@ class Replay:
         return [part for part in (*parts, self.traces) if part]
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Restore a checkpoint that `state_dict` returned, so that the next draws are those of the saved buffer.
+        """Restore the arrays that `state_dict` returned, so that the buffer draws the same samples as the saved one.
 
         Raises:
-            ValueError: The arrays are inconsistent. They are checked because compiled functions do not check bounds.
+            ValueError: The arrays are inconsistent. The check is needed because compiled functions do not check bounds.
         """
         serial, count, offers = state["serial"], state["count"], state["offers"]
         members, stored = serial.shape
@@ -404,12 +406,13 @@ class Replay:
 
 @kernel
 def offer(offered: Bools, count: Indices, capacity: int, offers: Indices, slots: Indices) -> bool:
-    """Count the new units that reach the retention rule, and assign a buffer slot to each of them.
+    """Count the new experiences of all members, and assign a buffer slot to each new experience.
 
-    `slots[m]` becomes the next free slot, −2 if the buffer of member m is full, or −1 if the member has no new unit.
+    `offered[m]` is whether the m-th buffer receives an experience. `slots[m]` becomes the next free slot, −2 if the
+    buffer is full, or −1 without an experience.
 
     Returns:
-        Whether any buffer is full, so that the retention rule must choose a slot.
+        Whether any buffer is full. The caller then replaces each −2 by the slot to overwrite.
     """
     full = False
     for m in range(slots.size):
@@ -430,7 +433,7 @@ def _mask_evicted(serial: NDArray[np.uint32], idx: Indices, drawn: NDArray[np.ui
 def _arriving_keys(
     metric: str, experience: Mapping[str, NDArray[Any]], row: Floats32, columns: Columns, assembly: Assembly | None
 ) -> Floats32:
-    """Return a rank-order metric of each member's new unit, shape `[M]`, which is infinite if it is not known."""
+    """Return the sort key of each member's new experience by a metric, shape `[M]`. Unknown keys are infinite."""
     if metric not in columns.spans:
         given = experience.get(metric)
         return np.full(len(row), np.inf, np.float32) if given is None else np.asarray(given[:, 0], np.float32)
@@ -443,7 +446,7 @@ def _arriving_keys(
 def _stored_keys(
     metric: str, state: Mapping[str, NDArray[Any]], columns: Columns, assembly: Assembly | None, count: Integers
 ) -> Floats32:
-    """Return a rank-order metric of the units in a checkpoint, shape `[M, n]`, with NaN in unused slots."""
+    """Return the sort keys of n saved experiences by a metric, shape `[M, n]`. Unused slots have the key NaN."""
     keys = np.asarray(state[metric], np.float32)
     if metric in columns.fields:
         steps = keys[..., 0]
@@ -454,10 +457,10 @@ def _stored_keys(
 
 
 def newest_batch(replay: Replay) -> ReplayBatch:
-    """Return each member's B newest stored units as a batch, the newest first.
+    """Return a batch with the B newest experiences in each buffer, the newest first.
 
-    B is the batch size. If a member stores fewer than B units, the surplus samples have weight 0 and length 0. Means
-    over steps then exclude them.
+    B is the batch size. An experience can be a step, a segment or an episode. If a buffer stores fewer than B
+    experiences, the remaining samples have weight 0 and length 0. Means over steps then exclude the remaining samples.
     """
     columns, batch = replay.columns, replay.batch_size
     members = len(columns.serial)
@@ -483,6 +486,6 @@ def newest_batch(replay: Replay) -> ReplayBatch:
 
 
 def spread_sample(replay: Replay, count: int) -> Mapping[str, Floats32]:
-    """Return `count` experiences of each member, `[M, count, width]`, spread evenly over the slots in use."""
+    """Return the fields `[M, count, width]` of `count` experiences in each of M buffers, at evenly spaced slots."""
     idx = np.arange(count) * replay.count[:, None] // count
     return replay.columns.views(np.take_along_axis(replay.columns.rows, idx[:, :, None], axis=1))

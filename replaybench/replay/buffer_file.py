@@ -1,7 +1,7 @@
 """Functions that prepare the contents of buffer files and load buffers from them.
 
-A loaded `Replay` continues with the same draws as the saved one. Single members can be loaded. The format is described
-in docs/reference/buffer-format.md.
+A loaded `Replay` draws the same samples as the saved one. A file contains the buffers of several members, that is
+independent learners. Single members can be loaded. The page docs/reference/buffer-format.md describes the format.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,19 +42,22 @@ def replay_facts(replay: Replay) -> dict[str, Any]:
 def replay_arrays(replay: Replay) -> dict[str, Any]:
     """Return the arrays of a buffer by name, as a buffer file stores them.
 
-    Episode and step numbers and rank keys are objects that compute their parts while the file is written.
+    Some entries are objects that compute their parts while the file is written. These are the numbers of episodes and
+    steps, and the keys by which experiences are ranked.
     """
     state = replay.state_dict(lazy=True)
     return {**state, **numbering(state["episode_starts"], state["serial"])}
 
 
 class RecordArrays(Mapping[str, NDArray[Any]]):
-    """A read-only mapping from names to the arrays of an open file, which are read on request and not cached.
+    """A read-only mapping from names to the arrays of an open file.
+
+    Arrays are read on request and are not cached.
 
     Args:
         record: The open file.
-        prefix: Beginning of the array names. Other arrays are left out, and the keys omit the prefix.
-        members: Indices on the first axis of the arrays to read. None reads all members.
+        prefix: Prefix of the names of the arrays to include. The keys of the mapping omit the prefix.
+        members: Indices to read on the first axis of the arrays. None reads all.
     """
 
     def __init__(self, record: Record, prefix: str = "", members: Sequence[int] | None = None) -> None:
@@ -81,19 +84,19 @@ def load_replay(
     traces: TraceRule | None = None,
     strategy: str | None = None,
 ) -> Replay:
-    """Load a replay buffer from a file, so that it continues with the same draws as the saved buffer.
+    """Load a replay buffer from a file, so that it draws the same samples as the saved buffer.
 
     Args:
         path: A buffer file, written by a sweep or from a `Replay`.
-        members: Numbers of the members to load. Other members are not read. None loads all members.
+        members: Numbers of the members (independent learners) whose buffers are loaded. None loads all members.
         model: Model of plant and policy, which a strategy with `Synth` needs to store further experiences.
         traces: Trace rule of the learner that filled the buffer, if the file contains traces.
         strategy: Strategy of the file as text. It is required if a class of the strategy is in a user's Python file,
             because opening a file never executes code.
 
     Raises:
-        UserError: The file is missing, damaged, not a buffer or lacks the state to continue. Or its strategy is in a
-            user's Python file and `strategy` is not given.
+        UserError: The file is missing, damaged, not a buffer file, or lacks the state to continue. Another reason is
+            that a user's Python file defines the strategy, and `strategy` is None.
     """
     path = Path(path)
     with open_buffer(path) as file:

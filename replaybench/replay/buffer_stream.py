@@ -1,7 +1,7 @@
 """`BufferStream`, which samples batches from a buffer file that does not fit into memory.
 
-Batches are block-shuffled, not uniform over the buffer: at any time they come from a few contiguous blocks of each
-member's experiences. Over a pass, all experiences are sampled equally often on average. Strategies are not supported.
+Batches are block-shuffled, not uniform over the buffer. At any time, batches contain experiences from a few contiguous
+blocks only. Over a pass, all experiences are sampled equally often on average. Strategies are not supported.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,33 +28,34 @@ HELD_BLOCKS = 16
 class BufferStream(AbstractContextManager["BufferStream"]):
     """An iterator over random batches from a buffer file that does not fit into memory.
 
-    The experiences of a member are cut into contiguous blocks of at most `block_rows` experiences, whose sizes differ
-    by at most one. A pass visits all blocks of a member in a new random order. `held` blocks are in memory, and batches
-    are drawn from their experiences uniformly, with replacement.
+    M learners are trained together. Each uses one recording, that is the experiences of one run in the file. A
+    recording is cut into contiguous blocks of at most `block_rows` experiences. Block sizes differ by at most one. A
+    pass reads all blocks of a recording in a new random order. `held` blocks are in memory. Batches are drawn
+    uniformly, with replacement, from the experiences in these blocks.
 
-    The next block of the pass replaces the block that has been in memory longest. This happens after every `replays` ·
-    n / `held` draws, where n is the number of experiences in memory. It is checked once per batch. Therefore each
-    experience is drawn `replays` times per pass on average. This holds from the start, because the first blocks in
-    memory are the end of an earlier pass. If a member has at most `held` blocks, all of them stay in memory, and draws
-    are uniform.
+    After every `replays` · n / `held` draws, the next block of the pass replaces the block that has been in memory
+    longest. Here, n is the number of experiences in memory. Each experience is therefore drawn `replays` times per pass
+    on average. Replacements take place between batches. The mean also holds for the first pass, because the first
+    blocks in memory are the end of an earlier pass. If a recording has at most `held` blocks, all its blocks stay in
+    memory, and sampling is uniform over the recording.
 
-    The blocks take M · held · block_rows · (4 W + 4) bytes for M members and experiences of W numbers. The order of the
-    blocks takes 4 bytes per block, and the checksums take 1/4096 of the file's size.
+    The blocks take M · held · block_rows · (4 W + 4) bytes for experiences of W numbers. The order of the blocks takes
+    4 bytes per block, and the checksums take 1/4096 of the file's size.
 
     Args:
         path: A buffer file.
-        batch_size: Number of samples B per member.
+        batch_size: Number of samples B in the batch of each learner.
         root: Root seed of the draws.
-        members: Numbers of the M learners. A learner's draws depend on `root` and its number.
-        recordings: Index of the member in the file whose experiences each learner receives. None assigns the members of
-            the file in turn, by learner number.
+        members: Numbers of the M learners. The draws of a learner depend on `root` and the learner's number.
+        recordings: Index of the recording in the file that each learner receives. None assigns the recordings in turn,
+            by learner number.
         replays: Mean number of draws of each experience per pass.
         block_rows: Largest number of experiences in a block. Larger values approach uniform sampling.
-        held: Number of blocks of each member in memory. Larger values approach uniform sampling.
+        held: Number of blocks of each recording in memory. Larger values approach uniform sampling.
 
     Attributes:
         columns: The experiences in memory.
-        passes: Random order of the blocks, and the position of each member in it.
+        passes: Random order of the blocks, and the position of each learner in this order.
 
     Raises:
         UserError: The file is damaged, is not a buffer, or lacks one of the recordings.
@@ -106,10 +107,11 @@ class BufferStream(AbstractContextManager["BufferStream"]):
         self._probability = np.repeat(1.0 / np.maximum(self.count, 1)[:, None], batch_size, axis=1)
 
     def sample(self, context: Context | None = None) -> ReplayBatch:
-        """Sample one batch per member.
+        """Sample one batch for each learner.
 
-        In the batch, `idx` contains slots of the file, and `probability` is an average over a pass. A member with an
-        empty recording gets zeros, with weights and a learning-rate factor of 0. The next call overwrites the arrays.
+        In the batch, `idx` contains buffer slots of the file, and `probability` is an average over a pass through the
+        file. If a learner's recording is empty, its samples, weights and learning-rate factor are 0. The next call
+        overwrites the arrays.
         """
         context = context or Context()
         self._advance()
@@ -133,12 +135,12 @@ class BufferStream(AbstractContextManager["BufferStream"]):
         """Do nothing, because a stream does not support strategies."""
 
     def __iter__(self) -> Iterator[ReplayBatch]:
-        """Yield batches without end."""
+        """Yield batches of experiences without end."""
         while True:
             yield self.sample()
 
     def state_dict(self) -> State:
-        """Return the state from which a stream with the same arguments continues with the same draws."""
+        """Return the arrays from which another stream with the same arguments continues with the same batches."""
         return {
             **self.passes.state_dict(),
             "stream_drawn": self._drawn,
@@ -147,7 +149,7 @@ class BufferStream(AbstractContextManager["BufferStream"]):
         }
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Restore a state that `state_dict` of a stream with the same arguments returned."""
+        """Restore the arrays that `state_dict` returned, for a stream with the same arguments."""
         held = np.asarray(state["stream_blocks"])
         for name, array in self.state_dict().items():
             array[...] = state[name]
@@ -170,7 +172,7 @@ class BufferStream(AbstractContextManager["BufferStream"]):
                 self._oldest[m] = (self._oldest[m] + 1) % self.held
 
     def _load(self, m: int, slot: int, number: int) -> None:
-        """Read block `number` of member m's recording into place `slot` of the member's blocks in memory."""
+        """Read block `number` of the m-th learner's recording into place `slot` of the learner's blocks in memory."""
         count, blocks = int(self.count[m]), int(self.passes.blocks[m])
         start, stop = number * count // blocks, (number + 1) * count // blocks
         self._number[m, slot], self._start[m, slot], self._size[m, slot] = number, start, stop - start
@@ -190,9 +192,10 @@ class BufferStream(AbstractContextManager["BufferStream"]):
 def _draw(
     stream: NDArray[np.uint64], start: Indices, size: Indices, block_rows: int, slot: Indices, idx: Indices
 ) -> None:
-    """Draw experiences from the blocks in memory uniformly, with replacement.
+    """Draw B experiences for each learner uniformly from the blocks in memory, with replacement.
 
-    Their rows in memory are written to `slot` and their slots in the file to `idx`, shape `[M, B]` each.
+    The row of each experience in memory is written to `slot`. Its buffer slot in the file is written to `idx`. Both
+    arrays have the shape `[M, B]`.
     """
     for m in range(slot.shape[0]):
         total = size[m].sum()
@@ -206,18 +209,19 @@ def _draw(
 
 
 class ShuffledBlocks:
-    """The random order in which each member visits its blocks, pass after pass.
+    """The random order in which each of M learners reads the blocks of its recording, pass after pass.
 
-    In a pass a member visits each of its blocks once. Initially, each member is at the end of a pass.
+    A recording is cut into blocks of successive experiences. In a pass, a learner reads each block once. Initially,
+    each learner is at the end of a pass.
 
     Args:
-        stream: Random streams of the M members.
-        blocks: Number of blocks of each member; int64, shape `[M]`.
+        stream: Random streams of the M learners.
+        blocks: Number of blocks of each learner's recording; int64, shape `[M]`.
 
     Attributes:
-        order: Block indices in the order of the current pass; uint32, shape `[M, K]` for at most K blocks per member.
-        place: Number of blocks that each member has visited in the current pass; int64, shape `[M]`.
-        begun: Number of passes that each member has begun after the first one; int64, shape `[M]`.
+        order: Block indices in the order of the current pass; uint32, shape `[M, K]` for at most K blocks.
+        place: Number of blocks that each learner has read in the current pass; int64, shape `[M]`.
+        begun: Number of passes that each learner has begun after the first one; int64, shape `[M]`.
     """
 
     def __init__(self, stream: Stream, blocks: Integers) -> None:
@@ -228,12 +232,12 @@ class ShuffledBlocks:
             self._shuffle(m)
 
     def last(self, m: int, number: int) -> list[int]:
-        """Return the last `number` blocks of member m's current pass in order, or all if there are fewer."""
+        """Return the last `number` block indices of the m-th learner's current pass, or all if the pass has fewer."""
         blocks: list[int] = self.order[m, max(0, self.blocks[m] - number) : self.blocks[m]].tolist()
         return blocks
 
     def following(self, m: int) -> int:
-        """Return the next block of member m's pass, or the first block of a new pass if the current one is over."""
+        """Return the index of the m-th learner's next block. If its current pass is over, a new pass begins."""
         if self.place[m] == self.blocks[m]:
             self._shuffle(m)
             self.place[m], self.begun[m] = 0, self.begun[m] + 1
@@ -254,7 +258,6 @@ class ShuffledBlocks:
 
 @kernel
 def _shuffle(stream: NDArray[np.uint64], order: NDArray[np.uint32]) -> None:
-    """Shuffle an array in place by the algorithm of Fisher and Yates."""
     for i in range(order.size - 1, 0, -1):
         j = next_below(stream, i + 1)
         order[i], order[j] = order[j], order[i]

@@ -1,8 +1,8 @@
-"""ACER for continuous actions (Wang et al. 2017).
+"""ACER, actor-critic with experience replay, for continuous actions (Wang et al. 2017).
 
 The stochastic policy is N(φ(x), σ²) with fixed σ. A stochastic dueling network computes V and Q̃. Targets are Retrace
-returns of replayed segments. The policy gradient is truncated, corrected and projected into a trust region around an
-average policy.
+returns of replayed segments. The importance weights in the policy gradient are truncated, and a correction removes the
+bias. The gradient is projected into a trust region around an average policy.
 """
 
 import math
@@ -44,20 +44,22 @@ class ACERConfig(Settings):
     """Settings of ACER, with the values of Wang et al. (2017) unless noted.
 
     The paper draws learning rates from [1e-4, 10^-3.3] and δ from [0.1, 2], and replays each experience about 4 times.
-    Many workers update with one segment each, and policy and value share most layers. Here, the networks are separate,
-    and log ρ is clipped (`log_ratio_bound`). δ, the bound on kᵀg (eq. 12), has the unit of the advantage and is 10 by
-    default.
+    In the paper, many workers update with one segment each, and policy and value share most layers. Here, the networks
+    are separate, and the logarithm of the importance weight ρ is clipped (`log_ratio_bound`). δ, the bound on kᵀg in
+    the trust region (eq. 12), has the unit of the advantage and is 10 by default.
 
     `truncate_at` is c (eq. 15, where ρ̄ is min(c, ρ) as in Algorithm 3). `samples` is n, the number of sampled actions
     of the dueling network (eq. 13). Q̃(a) and Q̃(a′) use the same sampled actions. `average` is α of the average
-    policy, whose parameters are θ_a ← α θ_a + (1 − α) θ. `policy_return` is the return in the policy gradient. The
-    traces of "opc" are 1 (eq. 21). `on_policy` adds an update on the newest stored segments before replay.
+    policy, whose parameters are θ_a ← α θ_a + (1 − α) θ. `policy_return` is the return in the policy gradient, Retrace
+    or "opc", which is Retrace with the weights ρ̄ replaced by 1 (eq. 21). `on_policy` adds an update on the newest
+    stored segments before replay.
 
     Several settings select variants of appendix E. `retrace = false` uses importance sampling for both targets (E.4).
-    `dueling = false` has a critic Q(x, a) in addition to V. V then moves by ρ (Q_ret − V), and Q must not learn more
-    slowly than V. `truncation = false` sets c to ∞. `trajectory_weights` is TIS, or Trust-TIS with `trust_region`
-    (E.2). It uses returns to the end of the segment, weighted by min(c, Π ρ) over its rest. Without replays and with
-    `on_policy`, these are A3C and Trust-A3C, synchronous over the batch.
+    `dueling = false` trains a critic Q(x, a) in addition to V. The gradient step of V is then in proportion to
+    ρ (Q_ret − V), and Q must not learn more slowly than V. `truncation = false` sets c to ∞. `trajectory_weights` is
+    the paper's TIS, or Trust-TIS with `trust_region` (E.2). It weights the return to the end of the segment by min(c, Π
+    ρ) over the remaining steps. Without replays and with `on_policy`, TIS and Trust-TIS become A3C and Trust-A3C, with
+    synchronous updates.
     """
 
     policy_hidden: Widths = (64, 64)
@@ -94,8 +96,9 @@ class ACERConfig(Settings):
 class ACERNumbers(NamedTuple):
     """The settings of ACER as numbers, for compiled updates.
 
-    The traces of returns are min(cap, ρ^power), with separate values for critic and policy. `control` is 0 if returns
-    do not use Q and V, else 1. `bound` and `correct_from` are the constant c of the truncation and of its correction.
+    The weights ρ̄ in returns are min(cap, ρ^power), with separate values for critic and policy. `control` is 0 if
+    returns do not use Q and V, else 1. `bound` is the constant c at which importance weights are truncated, and
+    `correct_from` is c in the correction of the bias.
     """
 
     discount: float
@@ -117,7 +120,7 @@ class ACERNumbers(NamedTuple):
 
 
 def numbers_of(config: ACERConfig, task: Task) -> ACERNumbers:
-    """Return the settings of ACER as numbers for a task."""
+    """Return the settings of ACER as numbers, for compiled updates on a task."""
     power, cap, policy = 1.0 / task.action_size, 1.0, config.policy_return == "opc"
     if config.trajectory_weights:
         power = 0.0
@@ -145,9 +148,10 @@ def numbers_of(config: ACERConfig, task: Task) -> ACERNumbers:
 
 
 class ACER(Learner):
-    """Actor-critic with experience replay for continuous actions, with M independent members.
+    """Actor-critic with experience replay (ACER, Wang et al. 2017) for continuous actions.
 
-    Each member has a policy, an average policy, and networks for V and for A (or Q).
+    M members (independent runs) are trained together. Each member has a policy, an average policy, and networks for the
+    value V and for the advantage A (or the action value Q).
     """
 
     supports_chunks = True
@@ -192,7 +196,7 @@ class ACER(Learner):
         return self.normaliser.rewards.restored(self.value_network(self.normalised(observation))[:, :, 0])
 
     def metrics(self, stored: Mapping[str, AnyFloats]) -> dict[str, NDArray[Any]]:
-        """Return the mean D_KL(μ‖π) from the behaviour μ over stored steps, and the fraction of steps with ρ > c."""
+        """Return the mean of D_KL(μ‖π) over stored steps with behaviour μ, and the fraction of steps with ρ > c."""
         observation, action, behaviour = steps_of(self, stored, "observation", "action", "behaviour_mean")
         mean = self.policy(observation)
         double = 2.0 * self.config.sigma**2
@@ -202,7 +206,7 @@ class ACER(Learner):
         return mean_over((action != behaviour).any(axis=2), measured)  # a sampled action differs from its mean
 
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
-        """Update all networks, and return the mean |Q_ret − Q̃| of each segment as its TD error."""
+        """Update all networks, and return the mean of |Q_ret − Q̃| over each sampled segment as its TD error."""
         first, dtype, delta = self.begin_updates(batch), self.setting.dtype, self.annotations(batch)
         data, behaviour = as_segments(batch, self.normaliser, dtype), rows(batch, "behaviour_mean", dtype)
         nets, stream = (self._policy, self._value, self._advantage, self._other_tape), self.draws.state
@@ -215,7 +219,10 @@ class ACER(Learner):
 
 @kernel
 def log_ratio(action: AnyFloats, mean: AnyFloats, behaviour: AnyFloats, sigma: float, bound: float) -> float:
-    """Return log ρ = log N(a; φ, σ²) − log N(a; μ, σ²) within ±bound, for policy mean φ and behaviour mean μ."""
+    """Return the log importance weight log N(a; φ, σ²) − log N(a; μ, σ²), clipped to ±bound.
+
+    φ is the mean of the present policy, and μ the mean of the policy that took the action a.
+    """
     total = 0.0
     for j in range(action.size):
         total += (action[j] - behaviour[j]) ** 2 - (action[j] - mean[j]) ** 2
@@ -224,10 +231,10 @@ def log_ratio(action: AnyFloats, mean: AnyFloats, behaviour: AnyFloats, sigma: f
 
 @kernel
 def value_coefficient(ret: float, q: float, v: float, rho: float, dueling: bool) -> float:
-    """Return the factor of ∇V in the critic's ascent (Wang et al. 2017).
+    """Return the coefficient of ∇V in the gradient step of ACER's critic (Wang et al. 2017).
 
-    With the dueling network, it is (1 + min(1, ρ)) (Q_ret − Q̃). The 1 comes from ∇Q̃, and the rest from the target of
-    eq. 14. With a separate critic Q, it is ρ (Q_ret − V) (appendix E.4).
+    With the dueling network, it is (1 + min(1, ρ)) (Q_ret − Q̃). The summand 1 comes from ∇Q̃, and min(1, ρ) from the
+    target of V (eq. 14). With a separate critic Q, the coefficient is ρ (Q_ret − V) (appendix E.4).
     """
     if dueling:
         return (1.0 + (1.0 if rho > 1.0 else rho)) * (ret - q)
@@ -242,8 +249,8 @@ def sample_actions(
 ) -> None:  # fmt: skip
     """Write the stored actions a, then the sampled actions u_1…u_n, to `tried`, and sampled actions a′ to `other`.
 
-    The names are those of Wang et al. (2017, section 5). Padding rows are zero and use no random numbers, so that
-    values of a failed member cannot reach the next one.
+    The symbols are those of Wang et al. (2017, section 5). Rows of steps after the end of a segment are zero, and no
+    random numbers are drawn for them. The arrays thus contain no values of the run that used them before.
     """
     length = data.length[row]
     count, actions = other.shape
@@ -263,7 +270,10 @@ def sample_actions(
 
 @kernel
 def action_value(a: AnyFloats, v: AnyFloats, r: int, count: int, numbers: ACERNumbers, own: float) -> float:
-    """Return Q̃ of row r from `own`, which is A of the action, or Q without dueling (Wang et al. 2017, eq. 13)."""
+    """Return the action value Q̃ of the stochastic dueling network in row r (Wang et al. 2017, eq. 13).
+
+    `own` is the advantage A of the action. Without the dueling network, `own` is Q, which is returned.
+    """
     if not numbers.dueling:
         return own
     mean = 0.0
@@ -279,7 +289,10 @@ def update_members(
     data: Segments, behaviour: AnyFloats, stream: NDArray[np.uint64], numbers: ACERNumbers, first: int,
     td_error: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update every member by Algorithm 3 of Wang et al. (2017), with its symbols, from update number `first` on."""
+    """Update the networks of every member by Algorithm 3 of Wang et al. (2017), whose symbols the code uses.
+
+    `first` is the number of the first update on the batch.
+    """
     count, actions = data.action.shape[1:]
     segments, blocks = data.length.shape[1], 1 + numbers.samples
     observations, kind = data.observation.shape[2], policy.network.parameters.dtype
@@ -320,7 +333,7 @@ def gradients(
     a: AnyFloats, other: AnyFloats,
     a_other: AnyFloats, numbers: ACERNumbers, d_phi: AnyFloats, d_v: AnyFloats, d_a: AnyFloats, td_error: AnyFloats,
 ) -> None:  # fmt: skip
-    """Write the gradients of the losses in one row of a batch with respect to the policy's mean φ, V and A."""
+    """Write the gradients of the losses on one member's batch with respect to the policy's mean φ, V and A."""
     length, action = data.length[row], data.action[row]
     count, actions = action.shape
     steps, total = count // length.size, max(1, length.sum())

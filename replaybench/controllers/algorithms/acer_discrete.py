@@ -1,4 +1,4 @@
-"""ACER for discrete actions (Wang et al. 2017).
+"""ACER, actor-critic with experience replay, for discrete actions (Wang et al. 2017).
 
 The policy is a softmax over a table of actions. The critic gives Q of each action, and V = Σ_a π(a) Q(a). After each
 episode, one update uses this episode (Algorithm 1). Then follow updates on replayed segments.
@@ -37,25 +37,25 @@ from replaybench.runtime.errors import UserError
 from replaybench.runtime.kernel import kernel
 
 _LEAST = 1e-6
-"""Smallest probability in quotients, because a softmax can round to 0."""
+"""Smallest probability by which other probabilities are divided, because a softmax can round to 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ACERDiscreteConfig(Settings):
     """Settings of discrete ACER, with the values of Wang et al. (2017) unless noted.
 
-    The paper learns Atari games with one network of two heads. Here, policy and critic are separate networks. The paper
-    draws the number of replays after each on-policy update from Poisson(4). Here, `replays_per_experience` is the mean
-    number, 64 by default. The paper's entropy weight is 1e-3. With 0.02 or less, the policy on the pendulum soon
-    outputs 0 permanently. Here, log ρ is clipped (`log_ratio_bound`), and the projected gradient includes that of the
-    entropy.
+    The paper learns Atari games with one network for policy and critic. Here, policy and critic are separate networks.
+    The paper draws the number of replays after each on-policy update from Poisson(4). Here, `replays_per_experience` is
+    the mean number, 64 by default. The paper's entropy weight is 1e-3. With 0.02 or less, the policy on the pendulum
+    soon outputs 0 permanently. Here, the logarithm of the importance weight is clipped (`log_ratio_bound`). The
+    projection into the trust region includes the gradient of the entropy.
 
-    `truncate_at` is c of eq. 9. Its correction uses Q(x, a) of each summed a (Algorithm 2 prints Q(x, a_i)). `average`
-    is α of the average policy, whose parameters are θ_a ← α θ_a + (1 − α) θ. `levels` are evenly spaced in [−1, 1].
-    None means the plant's own choices, or 15 levels if its actions are continuous. `on_policy` adds an update on the
-    newest stored segments before replay. With 0 replays, this is A3C, or Trust-A3C with `trust_region`, whose baseline
-    comes from Q. Two settings select variants of appendix E.4: `retrace = false` uses importance sampling,
-    `truncation = false` sets c to ∞.
+    `truncate_at` is c of eq. 9. The bias correction uses Q(x, a) of each action a (Algorithm 2 prints Q(x, a_i)).
+    `average` is α of the average policy, whose parameters are θ_a ← α θ_a + (1 − α) θ. Each action dimension has
+    `levels` evenly spaced values in [−1, 1]. None means the plant's own choices, or 15 levels if actions are
+    continuous. `on_policy` adds an update on the newest stored segments before replay. With 0 replays, this is A3C, or
+    Trust-A3C with `trust_region`, with a baseline from Q. Two settings select variants of appendix E.4.
+    `retrace = false` uses importance sampling, and `truncation = false` sets c to ∞.
     """
 
     levels: int | None = None
@@ -88,8 +88,8 @@ class ACERDiscreteConfig(Settings):
 class ACERDiscreteNumbers(NamedTuple):
     """The settings of discrete ACER as numbers, for compiled updates.
 
-    The traces of returns are min(cap, ρ). `control` is 0 if returns do not use Q and V, else 1. `bound` is the constant
-    c.
+    The weights ρ̄ in returns are min(cap, ρ). `control` is 0 if returns do not use Q and V, else 1. `bound` is the
+    constant c at which importance weights are truncated.
     """
 
     discount: float
@@ -103,7 +103,7 @@ class ACERDiscreteNumbers(NamedTuple):
 
 
 def numbers_of(config: ACERDiscreteConfig, discount: float) -> ACERDiscreteNumbers:
-    """Return the settings of discrete ACER as numbers."""
+    """Return the settings of discrete ACER as numbers, for compiled updates."""
     return ACERDiscreteNumbers(
         discount=discount,
         entropy=config.entropy,
@@ -117,9 +117,9 @@ def numbers_of(config: ACERDiscreteConfig, discount: float) -> ACERDiscreteNumbe
 
 
 class ACERDiscrete(Learner):
-    """Actor-critic with experience replay for discrete actions, with M independent members.
+    """Actor-critic with experience replay (ACER, Wang et al. 2017) for discrete actions.
 
-    Each member has a policy, an average policy and a critic.
+    M members (independent runs) are trained together. Each member has a policy, an average policy and a critic.
 
     Raises:
         UserError: There are more than 1000 actions, or levels contradict the plant's choices.
@@ -177,7 +177,7 @@ class ACERDiscrete(Learner):
         return self._actions(_chosen(probability, drawn), probability)
 
     def _actions(self, choice: Integers, numbers: AnyFloats) -> AnyFloats:
-        """Return the actions of the given choices, or NaN where any of the `numbers` `[…, n]` is NaN."""
+        """Return the actions whose indices are in `choice`, or NaN where any of the `numbers` `[…, n]` is NaN."""
         return np.where(np.isnan(numbers).any(axis=-1, keepdims=True), np.float32(np.nan), self.table[choice])
 
     def policy_head(self) -> PolicyHead:
@@ -188,7 +188,7 @@ class ACERDiscrete(Learner):
         return self.normaliser.rewards.restored((self.probability(observation) * q).sum(axis=2))
 
     def metrics(self, stored: Mapping[str, AnyFloats]) -> dict[str, NDArray[Any]]:
-        """Return mean divergence from the behaviour, fraction with ρ > c, and mean entropy in nats, of stored steps."""
+        """Return the mean divergence from the behaviour, the fraction of steps with ρ > c, and the mean entropy."""
         observation, behaviour, choice = steps_of(self, stored, "observation", "behaviour", "choice")
         pi, log_pi = _softmax(self._logits(observation))
         chosen = choice.astype(np.int64)
@@ -200,7 +200,7 @@ class ACERDiscrete(Learner):
         return mean_over(behaviour.sum(axis=2) > 0.5, measured)  # probabilities of own steps add up to 1
 
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
-        """Update both networks, and return the mean |Q_ret − Q| of each segment as its TD error."""
+        """Update policy and critic, and return the mean of |Q_ret − Q| over each sampled segment as its TD error."""
         first, dtype, delta = self.begin_updates(batch), self.setting.dtype, self.annotations(batch)
         choice, behaviour = rows(batch, "choice", dtype)[:, :, 0].astype(np.int64), rows(batch, "behaviour", dtype)
         data = as_segments(batch, self.normaliser, dtype)
@@ -209,7 +209,7 @@ class ACERDiscrete(Learner):
 
 
 def _softmax(logits: AnyFloats) -> tuple[Floats, Floats]:
-    """Return probabilities and their logarithms in the shape of `logits`, as the update computes them."""
+    """Return the softmax of logits and its logarithm, with the same bits as in the update."""
     pi, log_pi = np.empty(logits.shape), np.empty(logits.shape)
     each = (-1, logits.shape[-1])
     probabilities(logits.reshape(each), pi.reshape(each), log_pi.reshape(each))
@@ -217,7 +217,7 @@ def _softmax(logits: AnyFloats) -> tuple[Floats, Floats]:
 
 
 def _chosen(probability: AnyFloats, uniform: Floats) -> Integers:
-    """Return the index of the action that each uniform number in [0, 1) selects, or the first for NaN."""
+    """Return the index of the action that each uniform number in [0, 1) selects. NaN probabilities select 0."""
     below = np.cumsum(probability, axis=-1, dtype=np.float64)
     choice: Integers = (below[..., :-1] <= uniform[..., None] * below[..., -1:]).sum(axis=-1)
     return choice
@@ -241,7 +241,7 @@ def probabilities(logits: AnyFloats, pi: Floats, log_pi: Floats) -> None:
 
 @kernel
 def at_least(probability: float) -> float:
-    """Return the larger of a probability and `_LEAST`, or NaN for NaN."""
+    """Return a probability, but at least 1e-6, so that it can be a divisor. NaN stays NaN."""
     return _LEAST if probability < _LEAST else probability
 
 
@@ -253,7 +253,7 @@ def policy_gradient(
     """Write the policy gradient with respect to the n probabilities of one state to g `[n]` (Wang et al. 2017, eq. 9).
 
     `likely` is min(c, ρ) (Q_ret − V) of the stored action, with index `choice`. Further terms are the bias correction
-    Σ_a [1 − c/ρ(a)]₊ π(a) ∇log π(a) (Q(a) − V) and the gradient of the entropy, −(log π + 1), times its weight.
+    Σ_a [1 − c/ρ(a)]₊ π(a) ∇log π(a) (Q(a) − V), and the gradient −(log π + 1) of the entropy times `entropy`.
     """
     v = 0.0
     for i in range(pi.size):
@@ -266,7 +266,7 @@ def policy_gradient(
 
 @kernel
 def to_logits(pi: Floats, z: Floats, scale: float, d_logits: AnyFloats) -> None:
-    """Convert the gradient z with respect to probabilities into that with respect to logits, times `scale`."""
+    """Convert a gradient z with respect to probabilities into one with respect to logits, multiplied by `scale`."""
     mean = 0.0
     for i in range(pi.size):
         mean += pi[i] * z[i]
@@ -279,7 +279,10 @@ def update_members(
     policy: TrainState, critic: TrainState, data: Segments, choice: Integers, behaviour: AnyFloats,
     numbers: ACERDiscreteNumbers, first: int, td_error: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update every member by Algorithm 2 of Wang et al. (2017), with its symbols, from update number `first` on."""
+    """Update the networks of every member by Algorithm 2 of Wang et al. (2017), whose symbols the code uses.
+
+    `first` is the number of the first update on the batch.
+    """
     count, n = data.observation.shape[1], behaviour.shape[2]
     kind = policy.network.parameters.dtype
     logits, d_logits = np.zeros((count, n), kind), np.zeros((count, n), kind)
@@ -309,7 +312,7 @@ def gradients(
     pi_average: Floats, q: AnyFloats, numbers: ACERDiscreteNumbers, d_logits: AnyFloats, d_q: AnyFloats,
     td_error: AnyFloats,
 ) -> None:  # fmt: skip
-    """Write the gradients of the losses in one row of a batch with respect to logits and Q."""
+    """Write the gradients of the losses on one member's batch with respect to the logits and Q."""
     length = data.length[row]
     count, n = behaviour.shape
     steps, total = count // length.size, max(1, length.sum())

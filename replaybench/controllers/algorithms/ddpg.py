@@ -32,16 +32,16 @@ from replaybench.runtime.kernel import kernel
 class DDPGConfig(Settings):
     """Settings of DDPG, with the values of de Bruin et al. (2018) where the paper states them.
 
-    The paper does not state `tau`. It prints `l2` = 5e-3, but with this weight decay in Adam's gradient, learning
-    degrades after a few hundred episodes. The default is therefore 0. `l2_form` selects how the critic's weight decay
-    acts. `coupled` acts on all parameters through Adam's gradient, and `decoupled` on all parameters directly.
-    `weights` acts through the gradient of weights but not of biases, as in the authors' fork of OpenAI Baselines for
-    the paper's Roboschool results.
+    The paper does not state `tau`. The paper prints `l2` = 5e-3, but with this weight decay in Adam's gradient,
+    learning degrades after a few hundred episodes. The default is therefore 0. `l2_form` selects how the critic's
+    weight decay acts. `coupled` acts on all parameters through Adam's gradient, and `decoupled` on all parameters
+    directly. `weights` acts through the gradient of weights but not of biases, as in the authors' fork of OpenAI
+    Baselines for the paper's Roboschool results.
 
     The action joins the critic after hidden layer number `action_layer`, where 0 means next to the observation. With a
-    `memory`, it joins right after the LSTM instead. `layer_norm` normalises every hidden layer before its activation.
-    `output_bound` bounds the initial weights and biases of the last layers. The paper's Roboschool networks have both,
-    with a bound of 3e-3 (section 8.5).
+    `memory`, the action joins right after the LSTM. `layer_norm` normalises every hidden layer before its activation.
+    `output_bound` bounds the initial weights and biases of the last layers. The paper's Roboschool networks have layer
+    normalisation, and a bound of 3e-3 (section 8.5).
     """
 
     actor_hidden: Widths = (50, 50)
@@ -78,8 +78,9 @@ class DDPGConfig(Settings):
 class DDPG(Learner):
     """Deep deterministic policy gradient, with M independent actors and critics and their target networks.
 
-    ReF-ER requires Gaussian exploration. With Rule 1, far-policy samples do not contribute to the critic's gradient. To
-    the actor's gradient, they contribute only the penalty of Rule 2 (Novati & Koumoutsakos 2019, section 4 and eq. 10).
+    ReF-ER (Novati & Koumoutsakos 2019) requires Gaussian exploration. With Rule 1 of ReF-ER, samples with a very large
+    or small importance weight do not contribute to the critic's gradient. In the actor's gradient, only the penalty of
+    Rule 2 includes these samples (section 4 and eq. 10).
     """
 
     supports_chunks = True
@@ -120,9 +121,10 @@ def _update(
     actor: TrainState, critic: TrainState, x: Experiences, rules: Rules, log_sigma: AnyFloats, tau: float,
     first: int, delta: AnyFloats, rho: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update the critic and actor of every member (de Bruin et al. 2018, eq. 4 to 6), from update `first` on.
+    """Update the critic and actor of every member (de Bruin et al. 2018, eq. 4 to 6).
 
-    The suffix `_tm1` means step t − 1, which is that of the sample, and `_t` means the next step.
+    `first` is the number of the first update on the batch. The suffix `_tm1` means the sampled step t − 1, and `_t`
+    means the next step.
     """
     batch, actions = x.action.shape[1], x.action.shape[2]
     dtype, kind = actor.network.parameters.dtype, actor.network.parameters.dtype.type

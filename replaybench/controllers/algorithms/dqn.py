@@ -24,10 +24,10 @@ class DQNConfig(Settings):
     """Settings of DQN, of which levels, exploration and `copy_every` are those of de Bruin et al. (2018).
 
     That paper does not state the other values. Every action dimension has `levels` evenly spaced values in [−1, 1], and
-    an action is any combination of them. None means the plant's own choices, or 15 levels if its actions are
-    continuous. The loss is ½ δ², and linear beyond |δ| = `huber`. None keeps it quadratic. The target network is a copy
-    that is renewed every `copy_every` updates. With `double`, the network chooses the successor's action, and the
-    target network computes its value (van Hasselt et al. 2016).
+    an action is any combination of these values. None means the plant's own choices, or 15 levels if actions are
+    continuous. The loss is ½ δ², and linear beyond |δ| = `huber`. If `huber` is None, the loss is always quadratic. The
+    target network is a copy that is renewed every `copy_every` updates. With `double`, the network chooses the action
+    in the next state, and the target network computes the value of this action (van Hasselt et al. 2016).
     """
 
     hidden: Widths = (64, 64)
@@ -49,8 +49,8 @@ class DQNConfig(Settings):
 class DQN(Learner):
     """Deep Q-network, with M independent networks that have an output for each discrete action.
 
-    A stored action counts as the nearest discrete action. Therefore, synthetic experiences and those of other learners
-    can be replayed.
+    A stored action counts as the nearest discrete action. Therefore, the learner can replay synthetic experiences and
+    experiences of other learners.
 
     Raises:
         UserError: There are fewer than 2 levels or more than 1000 actions, or levels contradict the plant's choices.
@@ -124,7 +124,7 @@ def _update(
     copy_every: int, first: int,
     delta: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update every member from update number `first` on.
+    """Update the Q-network of every member, where `first` is the number of the first update on the batch.
 
     The TD error is δ = r + γ (1 − terminated) Q⁻(s′, a*) − Q(s, a), where Q⁻ is the target network. The action a*
     maximises Q⁻(s′, ·) or, with `double`, Q(s′, ·).

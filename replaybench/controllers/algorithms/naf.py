@@ -29,12 +29,13 @@ from replaybench.runtime.kernel import kernel
 
 @dataclass(frozen=True, kw_only=True)
 class NAFConfig(Settings):
-    """Settings of NAF, with which it learns the pendulum.
+    """Settings of NAF (normalised advantage functions), chosen so that it learns the pendulum.
 
     Novati & Koumoutsakos (2019) use 2 × 128 units, batches of 256, one update per step and a learning rate of 1e-4.
-    They train for a thousand times as many steps. They print the quadratic form without the factor ½ of their code and
-    of Gu et al. (2016). `half` includes this factor. The function `diagonal` makes the diagonal of L positive, by exp
-    (Gu et al. 2016) or softplus. With `bounded`, tanh bounds the best action. Otherwise, the policy is clipped to ±1.
+    They train for a thousand times as many steps. Their paper prints the advantage −‖Lᵀ(a − m)‖² without the factor ½
+    of their code and of Gu et al. (2016). `half` includes this factor. The function `diagonal` makes the diagonal of
+    the triangular matrix L positive, by exp (Gu et al. 2016) or softplus. With `bounded`, tanh bounds the best action
+    m. Otherwise, the policy is clipped to ±1.
     """
 
     hidden: Widths = (64, 64)
@@ -55,8 +56,8 @@ class NAFConfig(Settings):
 class NAF(Learner):
     """Normalised advantage functions, with M independent networks and their target networks.
 
-    The outputs are the value V, the best action m and the triangular matrix L of the advantage −c ‖Lᵀ(a − m)‖². ReF-ER
-    requires Gaussian exploration.
+    The outputs are the value V, the best action m and the triangular matrix L. The advantage of an action a is
+    −c ‖Lᵀ(a − m)‖² with a constant c. ReF-ER (Novati & Koumoutsakos 2019) requires Gaussian exploration.
     """
 
     supports_chunks = True
@@ -91,10 +92,10 @@ class NAF(Learner):
 
 
 class AdvantageForm(NamedTuple):
-    """The rules by which the outputs of a NAF network are read.
+    """The rules that convert the outputs of a NAF network into action values Q(s, a) = V − c ‖Lᵀ(a − m)‖².
 
-    `c` is the factor of the quadratic advantage. With `bounded`, the best action is tanh of its output. The diagonal of
-    L is softplus of its output with `softplus`, otherwise exp.
+    With `bounded`, the best action m is tanh of its output. The diagonal of the triangular matrix L is softplus of its
+    output with `softplus`, otherwise exp.
     """
 
     c: float
@@ -103,13 +104,13 @@ class AdvantageForm(NamedTuple):
 
 
 def output_size(actions: int) -> int:
-    """Return the number of a network's outputs, which are V, the best action m and the entries of L."""
+    """Return the number of outputs, which are the value V, the best action m and the triangular matrix L of NAF."""
     return 1 + actions + actions * (actions + 1) // 2
 
 
 @kernel
 def means(outputs: AnyFloats, form: AdvantageForm, mean: AnyFloats) -> None:
-    """Write the best actions m `[B, A]` of B samples, given the `outputs` of the network."""
+    """Write the best actions of B samples to `mean` `[B, A]`, given the `outputs` of the NAF network."""
     for b in range(mean.shape[0]):
         for i in range(mean.shape[1]):
             mean[b, i] = np.tanh(outputs[b, 1 + i]) if form.bounded else outputs[b, 1 + i]
@@ -121,8 +122,8 @@ def action_values(
 ) -> None:
     """Write the action values Q(s, a) of B samples to `q` `[B]`, and their gradient with respect to `outputs` to `d_q`.
 
-    `mean` `[B, A]` is the result of `means`, and c is the factor of the advantage. With e = a − m and u = Lᵀe, the
-    gradients are ∂Q/∂L_ij = −2c e_i u_j and ∂Q/∂m = 2c L u.
+    NAF computes Q = V − c ‖u‖² with u = Lᵀe and e = a − m. `mean` `[B, A]` contains the best actions m. The gradients
+    are ∂Q/∂L_ij = −2c e_i u_j and ∂Q/∂m = 2c L u.
     """
     batch, actions = action.shape
     kind = outputs.dtype.type
@@ -161,7 +162,7 @@ def action_values(
 
 @kernel
 def _positive(x: float, softplus: bool) -> Any:
-    """Return exp(x), or with `softplus` y = log(1 + exp(x)), whose slope is 1 − exp(−y)."""
+    """Return exp(x) or, with `softplus`, y = log(1 + exp(x)); the slope of y is 1 − exp(−y)."""
     if softplus:
         return np.log1p(np.exp(-np.abs(x))) + (x if x > 0 else x - x)
     return np.exp(x)
@@ -172,7 +173,7 @@ def _update(
     net: TrainState, form: AdvantageForm, x: Experiences, rules: Rules, log_sigma: AnyFloats, tau: float, first: int,
     delta: AnyFloats, rho: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update every member from update number `first` on.
+    """Update the NAF network of every member, where `first` is the number of the first update on the batch.
 
     The loss is ½ δ², for the TD error δ. With Rule 2 of ReF-ER, the loss has the weight β, and the divergence from the
     behaviour has the weight 1 − β (Novati & Koumoutsakos 2019, eq. 10).

@@ -1,4 +1,4 @@
-"""Soft actor-critic in the first and the present version (Haarnoja et al. 2018a, 2018b)."""
+"""Soft actor-critic (SAC) in the version of Haarnoja et al. (2018a) and in that of Haarnoja et al. (2018b)."""
 
 import math
 from collections.abc import Mapping
@@ -35,12 +35,13 @@ from replaybench.runtime.streams import next_normal
 class SACConfig(Settings):
     """Settings of SAC, with larger learning rates and smaller networks and batches than in the papers.
 
-    The papers have learning rates of 3e-4, 256-256 units and batches of 256, which is slow on this package's plants.
-    With `version = "first"`, there is a value network, whose target network gives the critics' targets (Haarnoja et al.
-    2018a). `temperature` is the weight α of the entropy. None means that it is learned from `first_temperature` on,
-    with the target entropy −A for A action dimensions. The first version needs a fixed temperature. Studies of replay
-    that use this version have 0.2, in units of the scaled reward. In the first `warmup_episodes` episodes (iterations,
-    if updates follow a number of steps), actions are uniformly random and nothing is learned.
+    The papers use learning rates of 3e-4, 256-256 units and batches of 256. With these values, SAC learns slowly on the
+    plants of this package. With `version = "first"`, a value network with a target network gives the critics' targets
+    (Haarnoja et al. 2018a). `temperature` is the weight α of the entropy. None means that α is learned, with the
+    initial value `first_temperature` and the target entropy −A for A action dimensions. The first version needs a fixed
+    temperature. Studies of replay that use this version have 0.2, in units of the scaled reward. In the first
+    `warmup_episodes` episodes (iterations, if updates follow a fixed number of steps), actions are uniformly random and
+    nothing is learned.
     """
 
     version: Literal["present", "first"] = "present"
@@ -68,7 +69,8 @@ class SACConfig(Settings):
 class SAC(Learner):
     """Soft actor-critic, with M independent stochastic actors and twin critics.
 
-    The first version also has a value network. The policy itself explores.
+    The version of Haarnoja et al. (2018a) also has a value network. No exploration noise is added to the policy's
+    random actions.
     """
 
     supports_chunks = True
@@ -114,7 +116,6 @@ class SAC(Learner):
         return self._tried(observation, noise).action
 
     def _tried(self, observation: AnyFloats, noise: AnyFloats) -> Explored:
-        """Return actions tanh(μ + σ ε) for N observations `[M, N, S]` of each member and `noise` ε `[M, N, A]`."""
         mean, log_std = np.split(self.actor(self.normalised(observation)), 2, axis=2)
         spread = elementwise.exp(np.clip(log_std, *LOG_STD_BOUNDS))
         action = elementwise.tanh(mean + spread * noise).astype(np.float32)
@@ -130,7 +131,7 @@ class SAC(Learner):
         return self.normaliser.rewards.restored(np.minimum(*both))
 
     def value_bonus(self) -> Floats:
-        """Return α A ln 2 `[M]` for temperature α, because the uniform policy on [−1, 1]^A has the largest entropy."""
+        """Return the largest entropy bonus, α A ln 2 `[M]`, which is that of the uniform policy on [−1, 1]^A."""
         alpha = elementwise.exp(self.log_temperature.parameters.astype(np.float64))
         return self.normaliser.rewards.restored(alpha * self.task.action_size * math.log(2.0))[:, 0]
 
@@ -138,7 +139,7 @@ class SAC(Learner):
         return {"temperature": elementwise.exp(self.log_temperature.parameters[:, 0])}
 
     def weights(self) -> dict[str, NDArray[np.generic]]:
-        """Return all weights by name, with separate last layers for the actor's outputs μ and log σ."""
+        """Return all weights by name, where the actor has separate last layers for the outputs μ and log σ."""
         named, actions = super().weights(), self.task.action_size
         last = len(self.config.actor_hidden)
         for part in ("weight", "bias"):
@@ -176,7 +177,7 @@ _LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 @kernel
 def draw_normals(stream: NDArray[np.uint64], noise: AnyFloats) -> None:
-    """Fill `noise` with standard normal numbers from one member's stream."""
+    """Fill `noise` with standard normal numbers from one random stream."""
     for b in range(noise.shape[0]):
         for a in range(noise.shape[1]):
             noise[b, a] = next_normal(stream)
@@ -205,11 +206,11 @@ def sample(head: AnyFloats, noise: AnyFloats, action: AnyFloats, log_prob: AnyFl
 def sample_backward(
     head: AnyFloats, noise: AnyFloats, action: AnyFloats, d_action: AnyFloats, d_log_prob: AnyFloats, d_head: AnyFloats
 ) -> None:
-    """Write the gradient of a loss L with respect to `head` `[B, 2A]`, back through a call of `sample`.
+    """Propagate the gradient of a loss L from sampled actions to the actor's outputs μ and log σ, `head` `[B, 2A]`.
 
-    `d_action` `[B, A]` is ∂L/∂a at fixed log π, and `d_log_prob` `[B]` is ∂L/∂(log π). With x = μ + σ ε, the
-    derivatives are ∂log π/∂x = 2 a (1 − a²) / (1 − a² + 10⁻⁶), ∂log π/∂(log σ) = −1 at fixed x, and ∂x/∂(log σ) = σ ε.
-    The gradient with respect to log σ is zero where log σ is clamped.
+    `sample` has drawn the actions a = tanh(x) with x = μ + σ ε. `d_action` `[B, A]` is ∂L/∂a at fixed log π, and
+    `d_log_prob` `[B]` is ∂L/∂(log π). The derivatives are ∂log π/∂x = 2 a (1 − a²) / (1 − a² + 10⁻⁶), ∂log π/∂(log σ) =
+    −1 at fixed x, and ∂x/∂(log σ) = σ ε. If log σ is clamped, the gradient with respect to log σ is zero.
     """
     actions = noise.shape[1]
     kind = head.dtype.type
@@ -229,7 +230,7 @@ def temper(
     log_temperature: Network, m: int, adam: Adam, log_prob: AnyFloats, weight: AnyFloats, step: int, rate_factor: float,
     target_entropy: float,
 ) -> None:  # fmt: skip
-    """Do one step of Adam on the logarithm of member m's temperature α (Haarnoja et al. 2018b, eq. 18).
+    """Do one step of Adam on the logarithm of the m-th learner's temperature α (Haarnoja et al. 2018b, eq. 18).
 
     The loss is −log α · mean_b w_b (log π(a_b|s_b) + H̄), with the sample weights w and the target entropy H̄.
     """
@@ -246,7 +247,10 @@ def update_present(
     workspace: TwinWorkspace,
     x: Experiences, tau: float, target_entropy: float, stream: NDArray[np.uint64], first: int, delta: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update every member by Algorithm 1 of Haarnoja et al. (2018b), from update number `first` on."""
+    """Update the networks of every member by Algorithm 1 of Haarnoja et al. (2018b).
+
+    `first` is the number of the first update on the batch.
+    """
     batch, actions = x.action.shape[1], x.action.shape[2]
     kind = workspace.q.dtype.type
     pi, noise = np.empty((batch, actions), workspace.q.dtype), np.empty((batch, actions), workspace.q.dtype)
@@ -293,12 +297,12 @@ def update_first(
     temperature: float,
     stream: NDArray[np.uint64], first: int, delta: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update every member by Algorithm 1 of Haarnoja et al. (2018a), from update number `first` on.
+    """Update the networks of every member by Algorithm 1 of Haarnoja et al. (2018a).
 
-    The losses are those of equations 5 (value), 7 (critics) and 12 (policy). In equations 5 and 12, the value of an
-    action is the smaller one of both critics. All gradients are taken at the weights before the update. The paper
-    scales rewards, whereas here the temperature scales the entropy. Wang & Ross (2019) and Sun et al. (2020) test their
-    replay strategies with this version.
+    `first` is the number of the first update on the batch. The losses are those of equations 5 (value), 7 (critics) and
+    12 (policy). In equations 5 and 12, the value of an action is the smaller value of the two critics. All gradients
+    are computed with the weights before the update. The paper scales rewards, whereas here the temperature scales the
+    entropy. Wang & Ross (2019) and Sun et al. (2020) test their replay strategies with this version.
     """
     batch, actions = x.action.shape[1], x.action.shape[2]
     kind = workspace.q.dtype.type

@@ -1,4 +1,4 @@
-"""Segments of successive steps, their returns, and the trust region, for ACER (Wang et al. 2017)."""
+"""Segments of successive steps, returns of segments, and the trust region, for ACER (Wang et al. 2017)."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -13,16 +13,17 @@ from replaybench.runtime.kernel import kernel
 
 
 class Segments(NamedTuple):
-    """A batch of segments of successive steps, as compiled updates take it.
+    """A batch of segments (successive steps of an episode), as compiled updates take it.
 
-    Each member has B segments of up to K steps. Row b·K + t is step t of segment b. Rows beyond the end of a segment
-    are zero. For a batch of U updates, M·U takes the place of M.
+    Each of M members has B segments of up to K steps. Row b·K + t is step t of segment b. Rows beyond the end of a
+    segment are zero. For a batch of U updates, M·U replaces M.
 
     Attributes:
-        observation: Normalised observations, shape `[M, B·K + B, S]`. The last B rows follow the segments' last steps.
+        observation: Normalised observations, shape `[M, B·K + B, S]`. The last B rows are the observations after the
+            last step of each segment.
         action: Actions, shape `[M, B·K, A]`.
-        reward: Rewards, scaled for learning; float64, shape `[M, B·K]`.
-        goes_on: Whether the episode did not terminate with the segment's last step, shape `[M, B]`.
+        reward: Rewards, multiplied by the learner's reward scale; float64, shape `[M, B·K]`.
+        goes_on: Whether the state after the last step of each segment is not terminal, shape `[M, B]`.
         length: Number of steps of each segment; int64, shape `[M, B]`.
         weight: Weight of each segment in the critic's loss, shape `[M, B]`.
         actor_weight: Weight of each segment in the policy's loss, shape `[M, B]`.
@@ -72,13 +73,13 @@ def _stepwise(batch: Batch, name: str) -> AnyFloats:
 
 
 def steps_of(learner: Learner, stored: Mapping[str, AnyFloats], *names: str) -> list[AnyFloats]:
-    """Return columns `[M, n, width]` with the n steps of stored segments, where rows of zeros are padding."""
+    """Return the stored fields `[M, n, width]` of the n steps in all segments, including rows of zeros as padding."""
     columns = (stored[name][:, :: learner.segment] for name in names)
     return [column.reshape(len(column), -1, column.shape[-1]) for column in columns]
 
 
 def mean_over(own: Bools, measured: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Return the mean `[M]` of each array `[M, n]` over the steps that `own` `[M, n]` selects."""
+    """Return the mean `[M]` of each array `[M, n]`, over the steps for which `own` `[M, n]` is true."""
     steps = np.maximum(own.sum(axis=1), 1)
     return {name: np.where(own, values, 0).sum(axis=1) / steps for name, values in measured.items()}
 
@@ -105,10 +106,10 @@ def retrace(
 
         Q_ret(x_t, a_t) = r_t + γ (ρ̄_{t+1} [Q_ret − Q](x_{t+1}, a_{t+1}) + V(x_{t+1}))
 
-    `trace` contains ρ̄. After the last step follows `bootstrap`, which is V of the next state, or 0 after termination.
-    Other arguments give other returns. With trace 1, the result is Q_opc (eq. 21), and with trace 0 a one-step target.
-    With q = v = 0 and trace ρ, it is plain importance sampling, R_t = r_t + γ ρ_{t+1} R_{t+1} (appendix E.4, which
-    omits γ). With q = v = 0 and trace 1, it is the discounted return.
+    `trace` contains the truncated importance weights ρ̄. `bootstrap` is V of the state after the last step, or 0 after
+    termination. Other arguments give other returns. With trace 1, the result is Q_opc (eq. 21), and with trace 0, a
+    one-step target. With q = v = 0 and trace ρ, the result is plain importance sampling, R_t = r_t + γ ρ_{t+1} R_{t+1}
+    (appendix E.4, which omits γ). With q = v = 0 and trace 1, the result is the discounted return.
     """
     follows = bootstrap
     for t in range(reward.size - 1, -1, -1):
@@ -118,7 +119,10 @@ def retrace(
 
 @kernel
 def traces(log_ratio: Floats, power: float, cap: float, out: Floats) -> None:
-    """Write min(cap, ρ^power) of T steps to `out` (Wang et al. 2017, section 5.1, with cap 1 and power 1/A)."""
+    """Write the truncated importance weights min(cap, ρ^power) of T steps to `out`.
+
+    Wang et al. (2017, section 5.1) use cap 1 and power 1/A for A action dimensions.
+    """
     for t in range(log_ratio.size):
         out[t] = capped(np.exp(power * log_ratio[t]), cap)
 
@@ -127,8 +131,8 @@ def traces(log_ratio: Floats, power: float, cap: float, out: Floats) -> None:
 def truncated_weights(log_ratio: Floats, cap: float, carry: float, out: Floats) -> None:
     """Write the importance weights in the policy gradient of the T steps of a segment to `out` `[T]`.
 
-    With carry 0, they are min(c, ρ_t) (Wang et al. 2017, eq. 7). With carry 1, they are those of the rest of the
-    trajectory, min(c, Π_{i ≥ t} ρ_i) (appendix E.2). The argument `cap` is c.
+    With carry 0, the weights are min(c, ρ_t) (Wang et al. 2017, eq. 7). With carry 1, they are min(c, Π_{i ≥ t} ρ_i)
+    over the remaining steps (appendix E.2). The argument `cap` is c.
     """
     total = 0.0
     for t in range(log_ratio.size - 1, -1, -1):
@@ -138,7 +142,7 @@ def truncated_weights(log_ratio: Floats, cap: float, carry: float, out: Floats) 
 
 @kernel
 def correction(rho: float, cap: float) -> float:
-    """Return max(0, 1 − c/ρ), the weight of the bias correction (Wang et al. 2017, eq. 7)."""
+    """Return max(0, 1 − c/ρ), the weight of ACER's bias correction, where c is `cap` (Wang et al. 2017, eq. 7)."""
     weight = 1.0 - cap / rho
     return 0.0 if weight <= 0.0 else weight
 

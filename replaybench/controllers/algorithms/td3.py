@@ -23,13 +23,13 @@ from replaybench.runtime.streams import next_normal
 
 @dataclass(frozen=True, kw_only=True)
 class TD3Config(Settings):
-    """Settings of TD3, of which smoothing, delay, `tau` and both rates are those of Fujimoto et al. (2018).
+    """Settings of TD3, where smoothing, delay, `tau` and learning rates are those of Fujimoto et al. (2018).
 
-    They use 400-300 units, batches of 100 and one update per step, for tasks with far more dimensions. With their white
-    exploration noise of 0.1, half of the learners fail on the pendulum. The default is therefore the correlated noise
-    of de Bruin et al. (2018). `smoothing` is the standard deviation of the noise in the target's action. In the first
-    `warmup_episodes` episodes (iterations, if updates follow a number of steps), actions are uniformly random and
-    nothing is learned.
+    That paper uses 400-300 units, batches of 100 and one update per step, for tasks with far more dimensions. With the
+    white exploration noise of 0.1 in that paper, half of the learners fail on the pendulum. The default is therefore
+    the correlated noise of de Bruin et al. (2018). `smoothing` is the standard deviation of the noise in the target's
+    action. In the first `warmup_episodes` episodes (iterations, if updates follow a fixed number of steps), actions are
+    uniformly random and nothing is learned.
     """
 
     actor_hidden: Widths = (64, 64)
@@ -55,7 +55,7 @@ class TD3(Learner):
     supports_chunks = True
     actor: PopulationMLP
     imitation = np.nan
-    """Weight α of the critic's value relative to the imitation of recorded actions. It is NaN without imitation."""
+    """Weight α of the critic's value compared with the imitation of recorded actions, or NaN without imitation."""
 
     def __init__(self, config: TD3Config, setting: LearnerSetting) -> None:
         s, a = setting.task.observation_size, setting.task.action_size
@@ -121,13 +121,14 @@ def _update(
     stream: NDArray[np.uint64],
     smoothing: float, smoothing_clip: float, tau: float, policy_delay: int, first: int, delta: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update every member by Algorithm 1 of Fujimoto et al. (2018), from update number `first` on.
+    """Update the networks of every member by Algorithm 1 of Fujimoto et al. (2018).
 
-    With `imitation` α, the actor's loss is that of TD3+BC (Fujimoto & Gu 2021, eq. 4 and 5),
+    `first` is the number of the first update on the batch. If `imitation`, α, is a number, the actor's loss is that of
+    TD3+BC (Fujimoto & Gu 2021, eq. 4 and 5),
 
         mean_b [(π(s_b) − a_b)² − λ Q₁(s_b, π(s_b))],    λ = α / mean_b |Q₁|.
 
-    The gradient does not include λ. |Q₁| is taken at π(s_b), as in the authors' code; the paper prints it at the
+    λ is held fixed in the gradient. |Q₁| is computed at π(s_b), as in the authors' code. The paper prints |Q₁| at the
     recorded actions a_b. The square is a mean over action dimensions.
     """
     batch, actions = x.action.shape[1], x.action.shape[2]
@@ -168,13 +169,14 @@ def _update(
 
 @dataclass(frozen=True, kw_only=True)
 class TD3BCConfig(TD3Config):
-    """Settings of TD3+BC, of which `alpha` and normalised observations are those of Fujimoto & Gu (2021).
+    """Settings of TD3+BC, where `alpha` and normalised observations are those of Fujimoto & Gu (2021).
 
-    Their values are in section 5 and table 3. `alpha` is the weight of the critic's value relative to imitation. Near
-    0, the policy copies the recording; large values give TD3. The paper divides observations by their deviation plus
-    1e-3, here by at least 1e-2. It has 256-256 units, batches of 256 and rates of 3e-4, for 10⁶ updates on robots.
-    Widths, batch size and rates here are those of `TD3`. With them, 20,000 updates are enough for a pendulum (with 3e-4
-    they are not). Exploration noise acts in sweeps only.
+    These values are in section 5 and table 3 of the paper. `alpha` is the weight of the critic's value compared with
+    imitation. Near 0, the policy copies the recorded actions. Large values give TD3. The paper divides observations by
+    their standard deviation plus 1e-3. Here, the divisor is the standard deviation, but at least 1e-2. The paper has
+    256-256 units, batches of 256 and learning rates of 3e-4, for 10⁶ updates on robots. Here, these values are those of
+    `TD3`. With them, 20,000 updates are enough for a pendulum (with rates of 3e-4, they are not). Exploration noise is
+    not used if the learner is trained on recorded experiences only.
     """
 
     alpha: NonNegative = 2.5
@@ -182,7 +184,7 @@ class TD3BCConfig(TD3Config):
 
 
 class TD3BC(TD3):
-    """TD3 with behaviour cloning, with M independent learners whose actors stay near the recorded actions."""
+    """TD3 with behaviour cloning (TD3+BC), with M independent learners whose actors stay near recorded actions."""
 
     supports_chunks = True
 

@@ -1,4 +1,4 @@
-"""V-RACER, an off-policy actor-critic with stored Retrace returns (Novati & Koumoutsakos 2019)."""
+"""V-RACER, an off-policy actor-critic that stores Retrace returns (Novati & Koumoutsakos 2019)."""
 
 import math
 from collections.abc import Mapping
@@ -36,17 +36,17 @@ from replaybench.runtime.configuration import Betas, Episodes, Number, Positive,
 from replaybench.runtime.kernel import kernel
 
 SUCCESSORS = 16
-"""Number of truncated steps whose successors are evaluated at a time. A batch contains few of them."""
+"""Number of truncated steps whose next states are evaluated at a time. A batch contains few truncated steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VRACERConfig(Settings):
-    """Settings of V-RACER, with which it learns the pendulum if ReF-ER is used.
+    """Settings of V-RACER, chosen so that it learns the pendulum with ReF-ER.
 
     Novati & Koumoutsakos (2019) use 2 × 128 SoftSign units, batches of 256, γ = 0.995 and a learning rate of 1e-4. They
-    train for 10⁶ steps and more. In their paper, σ is an output of the network (`sigma = "network"`). In their public
-    code, it is a parameter (`free`), initially √0.2 (`first_sigma`). With `fixed`, it keeps its initial value. With
-    `bounded`, tanh bounds the mean of the policy. Actions are never bounded.
+    train for 10⁶ steps and more. In their paper, the policy's standard deviation σ is an output of the network
+    (`sigma = "network"`). In their public code, σ is a parameter (`free`), initially √0.2 (`first_sigma`). With
+    `fixed`, σ keeps its initial value. With `bounded`, tanh bounds the mean of the policy. Actions are never bounded.
     """
 
     hidden: Widths = (64, 64)
@@ -65,10 +65,10 @@ class VRACERConfig(Settings):
 
 
 class HeadForm(NamedTuple):
-    """The rules by which the outputs of a V-RACER network are read.
+    """The rules that convert the outputs of a V-RACER network into a Gaussian policy.
 
-    With `free`, log σ is a parameter that does not depend on the state, otherwise an output. With `bounded`, tanh
-    bounds the mean of the policy.
+    With `free`, log σ is a parameter that does not depend on the state. Otherwise, log σ is an output. With `bounded`,
+    tanh bounds the mean of the policy.
     """
 
     free: bool
@@ -79,8 +79,8 @@ class VRACER(Learner):
     """V-RACER, with M independent networks that compute a value and a Gaussian policy.
 
     The outputs are V, the mean of the policy and, with `sigma = "network"`, log σ. Actions are stored without clipping,
-    and importance weights use them without clipping. The environment clips the actions that it applies. Returns are
-    stored with every step (`StoredReturns`). Without ReF-ER, importance weights are bounded by |log ρ| ≤ 7 only.
+    and importance weights ρ are those of the unclipped actions. The environment clips the actions that it applies.
+    Retrace returns are stored with every step (`StoredReturns`). Without ReF-ER, the only bound on ρ is |log ρ| ≤ 7.
     """
 
     supports_refer = True
@@ -104,7 +104,6 @@ class VRACER(Learner):
         self.metric_names = self.memory.metric_names(("kl", "far", "beta", "sigma"))
 
     def _heads(self, observation: AnyFloats, state: AnyFloats | None) -> tuple[AnyFloats, AnyFloats, AnyFloats]:
-        """Return V `[M, N]`, mean and log σ `[M, N, A]` for N observations `[M, N, S]` of each member."""
         a = self.task.action_size
         outputs = self.memory.evaluate("network", self.normalised(observation), state)
         mean = elementwise.tanh(outputs[:, :, 1 : 1 + a]) if self.config.bounded else outputs[:, :, 1 : 1 + a]
@@ -122,7 +121,7 @@ class VRACER(Learner):
     def on_step(
         self, reward: Floats, successor: AnyFloats, terminated: Bools, ended: Bools, active: Bools
     ) -> Mapping[str, AnyFloats]:
-        """Return the initial traces `truncated` and `q_ret`, of which `q_ret` is used only if the episode ends."""
+        """Return the fields `truncated` and `q_ret` to store with the step. `q_ret` is used if the episode ends."""
         super().on_step(reward, successor, terminated, ended, active)
         self.first_value.update(reward, terminated, ended, active)
         return self._last_return(reward, successor, terminated, ended)
@@ -162,14 +161,14 @@ class VRACER(Learner):
         return self.normaliser.rewards.restored(self._heads(observation, state)[0])
 
     def metrics(self, stored: Mapping[str, AnyFloats]) -> Mapping[str, NDArray[Any]]:
-        """Return divergence `kl` from the behaviours, far-policy fraction `far`, coefficient β, and mean σ."""
+        """Return the divergence `kl` from past policies, the far-policy fraction `far`, β of ReF-ER, and the mean σ."""
         pi = [np.asarray(head, np.float64) for head in self._heads(stored["observation"], stored.get(FIELD))[1:]]
         kl = divergence(*pi, *(stored[name].astype(np.float64) for name in BEHAVIOUR))
         sigma = elementwise.exp(pi[1]).mean(axis=(1, 2))
         return {"kl": kl.mean(axis=1), "far": self.traces.fraction, "beta": self.refer.beta.copy(), "sigma": sigma}
 
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
-        """Do one update, and return the TD errors Q_ret − V and the inputs of the stored returns."""
+        """Do one update, and return the TD errors Q_ret − V and the values from which stored returns are updated."""
         first, config = self.begin_updates(batch), self.config
         if not self.first_value.taken[0]:
             *_, bias = (array for name, array in self.network.named_weights("").items() if name.endswith("bias"))
@@ -183,7 +182,7 @@ class VRACER(Learner):
         return {"td_error": delta, "rho": rho, "value": value, "bootstrap": bootstrap}
 
     def load_weights(self, weights: Mapping[str, NDArray[np.generic]]) -> None:
-        """Load `weights`, which include those of V, so that the initial value is not estimated from rewards."""
+        """Load `weights`. The initial value V is then not estimated from rewards, because V has loaded weights."""
         super().load_weights(weights)
         self.first_value.taken[:] = True
 
@@ -195,16 +194,16 @@ class VRACER(Learner):
 class FirstValue:
     """The mean discounted return of each member before the first update, which becomes the critic's initial value.
 
-    A value far from 0 is learned slowly, and until then all advantages have the same sign. V̄ is the mean over all n
-    steps. A reward r[j], which is j steps after the start of its episode, has the weight w[j] = 1 + γ + … + γʲ. If an
-    episode is truncated, another V̄ follows its last step:
+    Without this value, all advantages would have the same sign until the critic has learned a value far from 0. The
+    mean V̄ is over all n steps. A reward r[j], j steps after the start of its episode, has the weight
+    w[j] = 1 + γ + … + γʲ. The return after the last step of a truncated episode is taken as V̄:
 
         n V̄ = Σ w[j] r[j] + V̄ Σ γ w[last]
 
     Attributes:
         weighted: Sum Σ w r of unscaled rewards; float64, shape `[M]`.
         steps: n − Σ γ w[last] of finished episodes; float64, shape `[M]`.
-        reach: w of the latest step, or 0 at the start of an episode; float64, shape `[M]`.
+        reach: Weight w of the latest step, or 0 at the start of an episode; float64, shape `[M]`.
         taken: Whether the critic already has this value, after which no rewards are collected; bool, shape `[1]`.
     """
 
@@ -222,7 +221,7 @@ class FirstValue:
         self.reach[active & ended] = 0
 
     def take(self) -> Floats:
-        """Return the mean return V̄ `[M]` in units of rewards, or 0 without rewards, and stop collecting."""
+        """Return the mean return V̄ `[M]` in units of rewards, or 0 without rewards, and stop collecting rewards."""
         self.taken[0] = True
         steps = self.steps - self.discount * self.reach  # an unfinished episode continues with V̄
         return np.divide(self.weighted, steps, out=np.zeros_like(steps), where=steps > 0)
@@ -236,7 +235,7 @@ def update_members(
     net: TrainState, successor_tape: AnyTape, deviation: TrainState, form: HeadForm, x: Experiences, traces: AnyFloats,
     rules: Rules, step: int, delta: AnyFloats, rho: AnyFloats, value: AnyFloats, bootstrap: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update every member once, with the stored returns (Novati & Koumoutsakos 2019, section 2)."""
+    """Update the network of every member once, with stored returns (Novati & Koumoutsakos 2019, section 2)."""
     batch, actions = x.action.shape[1], x.action.shape[2]
     network, kind = net.network, net.network.parameters.dtype.type
     width = 1 + actions if form.free else 1 + 2 * actions
@@ -283,11 +282,12 @@ def policy_gradient(
     action: AnyFloats, mean: AnyFloats, log_sigma: AnyFloats, rho: AnyFloats, advantage: AnyFloats, weight: AnyFloats,
     rules: Rules, beta: float, d_mean: AnyFloats, d_log_sigma: AnyFloats,
 ) -> None:  # fmt: skip
-    """Replace the gradients of the divergence by those of the policy's loss (Novati & Koumoutsakos 2019, eq. 5 and 10).
+    """Compute the gradient of V-RACER's policy loss with ReF-ER (Novati & Koumoutsakos 2019, eq. 5 and 10).
 
-    The gradients `d_mean` and `d_log_sigma` `[B, A]` are those with respect to mean and log σ at B samples. The loss is
-    the batch's mean of −β w ρ A log π(a|s), with ρ held fixed, plus (1 − β) D_KL. Here, A is `advantage` and w is
-    `weight`. With Rule 1 of ReF-ER, the first term includes near-policy samples only.
+    On entry, `d_mean` and `d_log_sigma` `[B, A]` contain the gradients of the divergence D_KL with respect to mean and
+    log σ at B samples. The gradients of the loss replace them. The loss is the mean of −β w ρ A log π(a|s) over the
+    batch, with ρ held fixed, plus (1 − β) D_KL. Here, A is `advantage` and w is `weight`. With Rule 1 of ReF-ER, the
+    first term includes only samples whose ρ is in (1/c_max, c_max).
     """
     batch = action.shape[0]
     kind = mean.dtype.type
@@ -308,9 +308,10 @@ def policy_gradient(
 def value_gradient(
     rho: AnyFloats, advantage: AnyFloats, weight: AnyFloats, rules: Rules, beta: float, d_value: AnyFloats
 ) -> None:
-    """Write the gradient of the value's loss with respect to V `[B]` (Novati & Koumoutsakos 2019, eq. 9 and 10).
+    """Write the gradient of V-RACER's value loss with respect to V `[B]` (Novati & Koumoutsakos 2019, eq. 9 and 10).
 
-    The loss is the mean over B samples of ½ β w (V − V_tbc)², with V_tbc held fixed and the sample weights w.
+    The loss is the mean of ½ β w (V − V_tbc)² over B samples. The target V_tbc = V + min(1, ρ) A is held fixed. A is
+    `advantage`, and w is `weight`. With Rule 1 of ReF-ER, the loss includes only samples with ρ in (1/c_max, c_max).
     """
     batch = rho.size
     kind = rho.dtype.type
@@ -337,7 +338,7 @@ def read_policy(outputs: AnyFloats, first: AnyFloats, form: HeadForm, mean: AnyF
 def _successor_values(
     network: Approximator, m: int, tape: AnyTape, then: Inputs, traces: AnyFloats, width: int, value: AnyFloats
 ) -> None:
-    """Write V(s′) to `value` for the samples at which an episode was truncated, and leave other entries unchanged."""
+    """Write V(s′) to `value` for samples after which the episode was truncated. Other entries stay unchanged."""
     kind = network.parameters.dtype
     samples, outputs = np.empty(SUCCESSORS, np.int64), np.empty((SUCCESSORS, width), kind)
     nothing = np.empty((SUCCESSORS, 0), kind)

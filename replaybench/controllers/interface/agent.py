@@ -18,7 +18,7 @@ from replaybench.runtime.streams import Stream
 __all__ = ["Actions", "Batch", "LearnerSetting", "NormaliseConfig", "Task"]
 
 LEAST_DEVIATION: Final = 1e-2
-"""Smallest standard deviation by which observations are divided. Some observations have not varied yet."""
+"""Smallest standard deviation by which observations are divided, for observations that have not varied yet."""
 
 LEAST_REWARD: Final = 1e-6
 """Smallest root mean square by which rewards are divided."""
@@ -31,9 +31,9 @@ Statistics = dict[str, NDArray[np.generic]]
 class NormaliseConfig(Settings):
     """Settings of the normalisation of observations and rewards.
 
-    With `observations`, observations are standardised by their running mean and deviation. If `clip` is given, they are
-    then bounded to ±`clip`. With `rewards`, rewards are divided by their running root mean square √E[r²], without
-    subtracting the mean. This factor replaces the task's own `reward_scale`.
+    With `observations`, observations are standardised by their running mean and standard deviation. If `clip` is given,
+    the results are bounded to ±`clip`. With `rewards`, rewards are divided by their running root mean square √E[r²],
+    without subtracting the mean. This division replaces the factor `reward_scale` of the task.
     """
 
     observations: bool = False
@@ -47,11 +47,12 @@ class NormaliseConfig(Settings):
 
 
 class ObservationNormaliser:
-    """A standardisation of observations, with running statistics of each member.
+    """A standardisation of observations, with running statistics of each member (independent run).
 
     Normalised observations are (s − mean) / deviation. The statistics are those of all observations that the member has
-    collected. The deviation is computed with division by n and is at least `LEAST_DEVIATION`. It is 1 before the second
-    observation. Without normalisation in the settings, observations stay unchanged.
+    collected. The standard deviation is computed with division by the number of observations. It is at least
+    `LEAST_DEVIATION`, and 1 before the second observation. If the settings do not ask for normalisation, observations
+    stay unchanged.
 
     Attributes:
         count: Number of collected observations; int64, shape `[M]`.
@@ -69,13 +70,13 @@ class ObservationNormaliser:
         self.bound = np.full(members, np.inf if config.clip is None else config.clip)
 
     def update(self, observation: NDArray[Any], active: Bools) -> None:
-        """Update the statistics of `active` `[M]` members with their newly collected observations `[M, …, S]`."""
+        """Update the statistics with new observations `[M, …, S]`, for members that are `active` `[M]` only."""
         if self.on:
             rows = np.ascontiguousarray(observation).reshape(len(self.mean), -1, self.mean.shape[1])
             _update_moments(rows, active, self.count, self.mean, self.variance, self.scale)
 
     def __call__(self, observation: NDArray[Any]) -> NDArray[Any]:
-        """Return the observations `[M, …, S]` of each member normalised."""
+        """Return the normalised observations `[M, …, S]` of each member."""
         if not self.on:
             return observation
         rows = np.ascontiguousarray(observation).reshape(len(self.mean), -1, self.mean.shape[1])
@@ -91,10 +92,10 @@ class ObservationNormaliser:
 
 
 class RewardScale:
-    """A running factor on the rewards of each member.
+    """A factor on the rewards of each member (independent run), which normalises their root mean square to 1.
 
     The factor is 1 / √E[r²], where the mean is over all rewards that the member has collected. The root is at least
-    `LEAST_REWARD`. Without normalisation in the settings, the factor is always `fixed`.
+    `LEAST_REWARD`. If the settings do not ask for normalisation, the factor is always `fixed`.
 
     Attributes:
         count: Number of collected rewards; int64, shape `[M]`.
@@ -108,13 +109,13 @@ class RewardScale:
         self.factor = np.full(members, float(fixed))
 
     def update(self, reward: NDArray[Any], active: Bools) -> None:
-        """Update the factors of `active` `[M]` members with their newly collected rewards `[M, …]`."""
+        """Update the factors with new rewards `[M, …]`, for members that are `active` `[M]` only."""
         if self.on:
             rows = reward.reshape(len(self.count), -1)
             _update_mean_square(rows, active, self.count, self.mean_square, self.factor)
 
     def restored(self, value: NDArray[Any]) -> NDArray[Any]:
-        """Convert values `[M, N]` from the unit of scaled rewards to the unit of rewards times the fixed factor."""
+        """Convert values `[M, N]` of normalised rewards to values of rewards times the constant factor `fixed`."""
         if not self.on:
             return value
         restored: NDArray[Any] = value * (self.fixed / self.factor).astype(value.dtype)[:, None]
@@ -127,7 +128,7 @@ class RewardScale:
 
 
 class Normaliser:
-    """The normalisation of observations and rewards, with the factor `reward_scale` on rewards otherwise."""
+    """The normalisation of observations and rewards. Without it, rewards are multiplied by `reward_scale`."""
 
     def __init__(
         self, config: NormaliseConfig, members: int, size: int, reward_scale: float, dtype: DTypeLike = np.float32
@@ -145,7 +146,6 @@ class Normaliser:
 def _update_moments(
     rows: NDArray[Any], active: Bools, count: Counts, mean: Floats, variance: Floats, scale: Floats
 ) -> None:
-    """Update the means and variances of active members by Welford's recursion."""
     for m in range(count.size):
         if not active[m]:
             continue
@@ -218,7 +218,7 @@ class LearnerSetting:
         root: Seed of the study.
         members: Numbers of the M members.
         frequency: Control rate in Hz. Exploration depends on it if its setting `per_second` is on.
-        dtype: Type of the networks. float64 serves for comparisons in tests.
+        dtype: Data type of the networks, float32 or, for comparisons in tests, float64.
         refer: Settings of ReF-ER (Novati & Koumoutsakos 2019) in the replay strategy, or None without ReF-ER.
     """
 

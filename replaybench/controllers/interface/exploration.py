@@ -37,17 +37,18 @@ from replaybench.runtime.streams import Stream, next_normal
 class ParameterNoise(Settings):
     """Settings of exploration by noise on the parameters of the actor (Plappert et al. 2018).
 
-    Actions are a = π̃(s). The weights and biases of π̃ are those of the actor plus σ · N(0, 1). The default values are
-    those of de Bruin et al. (2018).
+    Actions are a = π̃(s). The weights and biases of π̃ are those of the actor π plus σ · N(0, 1). The default values
+    are those of de Bruin et al. (2018).
 
-    Every member has its own σ, initially `initial`. At the start of each episode, new weights of π̃ are drawn with this
-    σ. Then the distance √mean (π(s) − π̃(s))² is measured. The mean is over action dimensions and the member's latest
-    `recent` observations. If the distance is below `target`, σ is multiplied by `factor` for the next draw. Otherwise σ
-    is divided by it. These steps are repeated `adaptations` times. The last weights act in the episode.
+    Every member (independent run) has its own σ, initially `initial`. At the start of each episode, new weights of π̃
+    are drawn with this σ. Then the distance √mean (π(s) − π̃(s))² is measured. The mean is over action dimensions and
+    the member's latest `recent` observations. If the distance is below `target`, σ is multiplied by `factor` for the
+    next draw. Otherwise, σ is divided by `factor`. These steps are repeated `adaptations` times. The last weights act
+    in the episode.
 
-    Plappert et al. measure the distance on a batch from the replay buffer. They do not state how often, and their code
-    adapts σ before every update. Here, the distance is measured once per episode, on the latest observations. Their
-    paper does not state `initial` either. The default is that of their code.
+    Plappert et al. measure the distance on a batch from the replay buffer. Their paper does not state how often, and
+    their code adapts σ before every update. Here, the distance is measured once per episode, on the latest
+    observations. Their paper does not state `initial` either. The default is that of their code.
     """
 
     form: Literal["parameter"] = "parameter"
@@ -59,10 +60,10 @@ class ParameterNoise(Settings):
 
 
 class RunningParameterNoise:
-    """The parameter noise of every member, with its disturbed policy.
+    """The parameter noise of every member (independent run), and the actors with noise.
 
     Attributes:
-        disturbed: The policies π̃ with noise. They equal the actors until the first episode starts.
+        disturbed: The actors π̃ with noise. They equal the actors π until the first episode starts.
         sigma: Standard deviation of the noise in the next draw; float64, shape `[M]`.
         distance: Latest distance between π and π̃; float64, shape `[M]`. It is NaN before the first observation.
     """
@@ -104,10 +105,10 @@ class RunningParameterNoise:
 
 
 def noisy_parameters(actor: PopulationMLP) -> Bools:
-    """Return which of the P parameters of a member receive noise, as a bool array `[P]`.
+    """Return a mask of the parameters of an actor that receive noise; bool, shape `[P]` for P parameters.
 
-    They are weights and biases. Gains and shifts of layer normalisation receive no noise, because it would rescale
-    whole layers (Plappert et al. 2018).
+    Weights and biases receive noise. Gains and shifts of layer normalisation receive none, because noise on them would
+    rescale whole layers (Plappert et al. 2018).
     """
     noisy = np.zeros(actor.parameters.shape[1], np.bool_)
     for layer in range(len(actor.shape.layers)):
@@ -122,7 +123,7 @@ def _disturb(
     recent: NDArray[Any], seen: Integers, chosen: Bools, target: float, factor: float,
     adaptations: int, sigma: Floats, distance: Floats,
 ) -> None:  # fmt: skip
-    """Draw new parameter noise for chosen members, and adapt the σ of those that have observations."""
+    """Draw new parameter noise for chosen members, and adapt σ if the member has observations."""
     actor, disturbed = both
     policy = np.empty((recent.shape[1], actor.plan[-1, 0]), recent.dtype)
     explored = np.empty_like(policy)
@@ -177,11 +178,11 @@ def make_exploration(config: ExplorationConfig, setting: LearnerSetting, actor: 
 
 
 BEHAVIOUR: Final = ("behaviour_mean", "behaviour_log_sigma")
-"""Names of the fields with mean and log σ of the Gaussian from which each action was drawn."""
+"""Names of the stored fields with the mean and log σ of the Gaussian from which each action was drawn."""
 
 
 def need_density(learner: str, exploration: ExplorationConfig) -> None:
-    """Raise `UserError` unless exploration is Gaussian and unclipped, as ReF-ER requires."""
+    """Raise `UserError` unless exploration is Gaussian without clipping. ReF-ER requires this."""
     if not isinstance(exploration, GaussianNoise) or exploration.clip:
         raise UserError(
             f"{learner}: ReF-ER needs a behaviour density; set it in the study's table of the learner, unclipped: "
@@ -190,9 +191,10 @@ def need_density(learner: str, exploration: ExplorationConfig) -> None:
 
 
 class Density:
-    """The probability density of exploring actions, and its use by ReF-ER.
+    """The probability density of exploring actions, from which ReF-ER computes importance weights.
 
-    ReF-ER calls an experience far-policy if its importance weight lies outside (1/c_max, c_max).
+    ReF-ER (Novati & Koumoutsakos 2019) calls an experience far-policy if its importance weight lies outside
+    (1/c_max, c_max).
 
     Args:
         setting: The task and the members of the learner.
@@ -201,7 +203,7 @@ class Density:
         refer: The rules of ReF-ER that apply.
 
     Attributes:
-        known: Whether the density is known. This requires Gaussian noise without clipping.
+        known: Whether the density is known. It is if the noise is Gaussian and not clipped.
         fields: Width of each field to store with an experience, by name.
         traces: The rule that counts far-policy steps. None without ReF-ER or without a known density.
         names: Names of the metrics that `metrics` returns.
@@ -227,9 +229,9 @@ class Density:
         """Return metrics of stored experiences by name, with one number per member.
 
         `stored` contains n experiences of each member, as arrays `[M, n, width]` by field. `mean` computes the policy's
-        actions. `kl` is the mean divergence D_KL(μ‖π) of the present policy π from the stored behaviours μ. With
-        ReF-ER, there are also `far`, the fraction of far-policy steps in the buffer, and `beta`, the coefficient β of
-        the penalty. The result is empty if the density is unknown.
+        actions. The metric `kl` is the mean divergence D_KL(μ‖π) of the present policy π from the stored behaviours μ,
+        the Gaussians from which actions were drawn. With ReF-ER, `far` is the fraction of far-policy steps in the
+        buffer, and `beta` is the coefficient β of the loss. The result is empty if the density is unknown.
         """
         if not self.known:
             return {}

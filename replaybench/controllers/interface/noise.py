@@ -35,19 +35,20 @@ class Exploration(Protocol):
     """The interface of exploration that modifies the actions of deterministic policies."""
 
     def start_episode(self, episode: int, members: Bools) -> None:
-        """Begin training episode number `episode` (from 0) of the members that `members` `[M]` selects."""
+        """Begin training episode number `episode` (from 0) of the members for which `members` `[M]` is true."""
 
     def advance(self, observation: Any, active: Bools) -> None:
-        """Draw the random numbers of the next step for `active` `[M]` members, at normalised observations `[M, S]`.
+        """Draw the random numbers of the next step, for members that are `active` `[M]` only.
 
-        Other members draw nothing. Their next episode therefore does not depend on the length of others' episodes.
+        `observation` `[M, S]` is normalised. No numbers are drawn for other members, so that the episodes of a member
+        do not depend on the lengths of other members' episodes.
         """
 
     def disturb(self, action: Any, observation: Any) -> Explored:
-        """Return exploring actions for policy actions `[M, A]` at normalised observations `[M, S]`."""
+        """Return the policy's actions `[M, A]` with exploration noise, at normalised observations `[M, S]`."""
 
     def state_dict(self) -> dict[str, NDArray[np.generic]]:
-        """Return the arrays on which the next random numbers depend, which a resumed run overwrites in place."""
+        """Return the arrays on which the next random numbers depend. A resumed run overwrites these arrays."""
 
 
 @kernel
@@ -69,14 +70,14 @@ def draw_uniform(stream: NDArray[np.uint64], active: Bools, drawn: Floats) -> No
 
 
 class PolicyDraws:
-    """The random numbers `drawn` `[M, width]` with which the members' stochastic policies draw their actions."""
+    """The random numbers of stochastic policies, in the array `drawn` `[M, width]` for M members."""
 
     def __init__(self, setting: LearnerSetting, width: int, draw: Callable[..., None] = draw_normal) -> None:
         self.stream, self._draw = setting.stream("exploration"), draw
         self.drawn = np.zeros((len(setting.members), width))
 
     def start_episode(self, episode: int, members: Bools) -> None:
-        """Do nothing, because no number is constant within an episode."""
+        """Do nothing. New random numbers are drawn in every step, not once per episode."""
 
     def advance(self, observation: Any, active: Bools) -> None:
         self._draw(self.stream.state, active, self.drawn)
@@ -90,7 +91,7 @@ class ProcessNoise(Settings):
     """Settings of temporally correlated noise whose amplitude decays (de Bruin et al. 2018, appendix B.2).
 
     The noise is clip(u, ±1) times the amplitude. The state u of the noise is 0 at the start of an episode and is never
-    clipped. In each step it changes by the printed formula; the paper exchanges the usual names of its two constants:
+    clipped. It changes in each step by the formula of the paper, which exchanges the usual symbols σ and θ:
 
         u ← u + diffusion · N(0, 1) − friction · u
 
@@ -109,7 +110,7 @@ class ProcessNoise(Settings):
 
 
 class RunningProcess:
-    """The correlated noise of every member, with its amplitude in the current episode."""
+    """The temporally correlated noise of every member, and its amplitude in the current episode."""
 
     def __init__(self, config: ProcessNoise, root: int, members: Sequence[int], actions: int, frequency: float) -> None:
         ratio, kept = 50.0 / frequency if config.per_second else 1.0, 1.0 - config.friction
@@ -138,9 +139,9 @@ class RunningProcess:
 
 
 def decayed(first: float, last: float, episodes: int, episode: int) -> float:
-    """Return a value that changes linearly from `first` to `last` over a number of episodes.
+    """Return the value, in episode number `episode`, of a setting that changes linearly from `first` to `last`.
 
-    It is `first` at episode 0, and `last` from episode `episodes` − 1 on.
+    The value is `first` in episode 0, and `last` from episode `episodes` − 1 on.
     """
     return first + min(1.0, episode / max(1, episodes - 1)) * (last - first)
 
@@ -154,9 +155,9 @@ def _advance_process(u: Floats, stream: NDArray[np.uint64], active: Bools, diffu
 
 
 def disturbed(action: NDArray[Any], scale: Floats, noise: Floats, noise_bound: float, bound: float) -> Explored:
-    """Return actions `[M, A]` plus noise `[M, A]` times each member's `scale` `[M]`.
+    """Return the sum of actions `[M, A]` and noise `[M, A]`, which is multiplied by `scale` `[M]`.
 
-    The noise is clipped to ±`noise_bound` before it is scaled. The sum is clipped to ±`bound`.
+    The noise is clipped to ±`noise_bound` before this multiplication. The sum is clipped to ±`bound`.
     """
     explored = Explored(np.empty(action.shape, np.float32), np.empty(len(action), np.float32))
     _disturb(np.ascontiguousarray(action), scale, noise, noise_bound, bound, *explored[:2])
@@ -188,10 +189,10 @@ class GaussianNoise(Settings):
     Actions are stored and returned without clipping, because a clipped action has no Gaussian density. The environment
     clips the actions that it applies. With `clip`, actions are clipped to ±1, for learners that use no density.
 
-    `truncate` = c limits the noise to ±cσ. Use c = 3 with ReF-ER. If the policy's mean moves by Δ, the importance
-    weight of an action at a distance of zσ changes by the factor exp(z Δ/σ). Without truncation, the few actions with
-    large |z| would leave ReF-ER's near-policy range at once. Truncation raises the density by a constant factor, which
-    cancels in importance weights.
+    `truncate` = c limits the noise to ±cσ. Use c = 3 with ReF-ER (Novati & Koumoutsakos 2019). If the policy's mean
+    moves by Δ, the importance weight of an action at a distance of zσ changes by the factor exp(z Δ/σ). Without
+    truncation, the few actions with large |z| would soon have importance weights that ReF-ER excludes. Truncation
+    raises the density by a constant factor, which cancels in importance weights.
     """
 
     form: Literal["gaussian"] = "gaussian"
@@ -226,7 +227,7 @@ class RunningGaussian:
             self.noise[active] = truncated_normal(uniform, bound)[active]
 
     def disturb(self, action: Any, observation: Any) -> Explored:
-        """Return actions with noise and, without clipping, the mean and log σ of the density as extras `[M, A]`."""
+        """Return actions with noise. If they are not clipped, `extras` has the mean and log σ of their density."""
         explored = disturbed(action, self.sigma[:, 0], self.noise, np.inf, 1.0 if self.config.clip else np.inf)
         if self.config.clip:
             return explored
@@ -239,7 +240,7 @@ class RunningGaussian:
 
 
 def truncated_normal(uniform: Floats, bound: float) -> Floats:
-    """Return standard normal numbers within ±`bound`, by the inverse distribution of `uniform` numbers in [0, 1)."""
+    """Return truncated standard normal numbers, within ±`bound`, from `uniform` numbers in [0, 1)."""
     outside = ndtr(-bound)
     drawn = ndtri(outside + uniform * (1.0 - 2.0 * outside))
     within: Floats = np.clip(drawn, -bound, bound)  # rounding may exceed the bound; a wide bound gives infinity
@@ -247,7 +248,7 @@ def truncated_normal(uniform: Floats, bound: float) -> Floats:
 
 
 class RandomActions:
-    """Uniformly random actions of every member, from a random stream of their own.
+    """Uniformly random actions of every member, for the episodes before the first update.
 
     An untrained policy stays near its mean, whereas uniform actions cover the whole range.
     """
@@ -266,5 +267,5 @@ class RandomActions:
         draw_uniform(self.stream.state, active, self._uniform)
 
     def explored(self, greedy: Any) -> Explored:
-        """Return the latest action of each member, with its distance from the greedy action."""
+        """Return the latest random action of each member, and the distance from the `greedy` action."""
         return Explored(self.action, np.abs(self.action - greedy).sum(axis=1).astype(np.float32))

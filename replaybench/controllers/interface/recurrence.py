@@ -17,16 +17,16 @@ from replaybench.controllers.networks.recurrent import Histories, PopulationRecu
 from replaybench.runtime.arrays import AnyFloats, Bools
 
 FIELD = "memory"
-"""Name of the field with recurrent states. A sampled window contains the state before its first step."""
+"""Name of the stored field with recurrent states. A sampled window contains the state before its first step."""
 
 
 class Memory:
-    """The states of a learner's recurrent networks in the current episodes.
+    """The states of a learner's recurrent networks in the current episodes of M members (independent runs).
 
     The states of all networks of a member are concatenated to one row of H numbers.
 
     Attributes:
-        size: The number H, which is 0 for feed-forward networks.
+        size: The number H. It is 0 for feed-forward networks.
         before: States before the current step of each member, shape `[M, H]`.
         after: States after the current step of each member, shape `[M, H]`.
         fields: Width of each field to store with an experience, by name. It is empty if states are not stored.
@@ -50,28 +50,31 @@ class Memory:
 
     @property
     def state(self) -> AnyFloats | None:
-        """State of each member before the current step, shape `[M, 1, H]`, or None for feed-forward networks."""
+        """Recurrent state of each member before the current step, `[M, 1, H]`. None for feed-forward networks."""
         return self.before[:, None] if self.size else None
 
     def tape(self, name: str, segments: int) -> AnyTape:
-        """Allocate the work arrays of a network's passes over a number of samples (segments if it is recurrent)."""
+        """Allocate the work arrays for forward and backward passes of the network `name` over B = `segments` samples.
+
+        The samples of a recurrent network are segments of steps.
+        """
         network = self.networks[name]
         if isinstance(network, PopulationMLP) or self.config is None:
             return network.tape(segments)
         return network.tape(segments, self.config.steps + 1, self.config.window, self.spans[name].start)
 
     def forget(self, members: Bools) -> None:
-        """Reset the states of the chosen members `[M]`, because their next step is the first of an episode."""
+        """Reset the recurrent states of the chosen members `[M]`, whose next step is the first of an episode."""
         self.before[members], self.after[members] = 0, 0
 
     def advance(self, observation: AnyFloats, active: Bools) -> None:
-        """Update the states of `active` `[M]` members by one step, with normalised observations `[M, S]`."""
+        """Compute the next states from normalised observations `[M, S]`, for members that are `active` `[M]` only."""
         if self.size:
             self.before[active] = self.after[active]
             self.after[active] = self.next(observation[:, None], self.before[:, None])[active, 0]
 
     def next(self, observation: AnyFloats, state: AnyFloats) -> AnyFloats:
-        """Return the next states `[M, N, H]`, of H numbers, for N normalised observations of each member."""
+        """Return the states `[M, N, H]` after N normalised observations of each member, with H numbers each."""
         states = [
             network.step(observation, state[:, :, self.spans[name]])[1]
             for name, network in self.networks.items()
@@ -82,7 +85,7 @@ class Memory:
     def evaluate(
         self, name: str, observation: AnyFloats, state: AnyFloats | None, action: AnyFloats | None = None
     ) -> AnyFloats:
-        """Return the outputs `[M, N, out]` of a network for N normalised observations `[M, N, S]` of each member.
+        """Return the outputs `[M, N, out]` of the network `name` for N normalised observations `[M, N, S]` per member.
 
         Without a state `[M, N, H]`, each observation is the first of an episode. Critics also take actions `[M, N, A]`.
         """
@@ -96,15 +99,15 @@ class Memory:
         return explored._replace(extras={**explored.extras, **self.remembered()}) if self.stored else explored
 
     def remembered(self) -> dict[str, AnyFloats]:
-        """Return a copy of the states before the current step as a field, or nothing if states are not stored."""
+        """Return a copy of the states before the current step as a field, or {} if states are not stored."""
         return {FIELD: self.before.astype(np.float32)} if self.stored else {}
 
     def metric_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return those of the given metrics that can be computed, without `kl` if states are not stored."""
+        """Return the given names of metrics, without `kl` (divergence) if recurrent states are not stored."""
         return names if self.config is None or self.stored else tuple(name for name in names if name != "kl")
 
     def inputs(self, batch: Batch, normalise: Callable[[Any], Any]) -> tuple[Inputs, Inputs]:
-        """Return the networks' inputs for the samples of a batch, and for the successors of these samples."""
+        """Return the inputs of the networks at the sampled steps of a batch, and at the steps after them."""
         if not self.size:
             return normalise(batch.observation), normalise(batch.next_observation)
         window = batch.window

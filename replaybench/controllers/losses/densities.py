@@ -9,7 +9,7 @@ from replaybench.runtime.arrays import AnyFloats
 from replaybench.runtime.kernel import kernel
 
 LOG_RHO_BOUND: Final = 7.0
-"""Bound on |log ρ|, as in the public code of Novati & Koumoutsakos (2019). It is far outside the near-policy range."""
+"""Bound on |log ρ| of importance weights ρ, as in the public code of Novati & Koumoutsakos (2019)."""
 
 
 @kernel
@@ -23,7 +23,7 @@ def importance_weights(
 ) -> None:
     """Write the importance weights ρ = π(a|s)/μ(a|s) of B samples to `rho` `[B]`, with |log ρ| ≤ 7.
 
-    The present policy π and the behaviour μ are Gaussian. The other arguments have shape `[B, A]`.
+    The present policy π and the behaviour policy μ are Gaussian. The other arguments have shape `[B, A]`.
     """
     kind = rho.dtype.type
     half, bound = kind(0.5), kind(LOG_RHO_BOUND)
@@ -44,12 +44,12 @@ def divergence_gradient(
 ) -> None:  # fmt: skip
     """Write the gradient of the divergence between π and μ with respect to the mean and log σ of π.
 
-    The policy π and the behaviour μ are Gaussian, and all arrays have shape `[B, A]` for B samples. With `mu_pi`, the
-    divergence is that of Novati & Koumoutsakos (2019, eq. 11),
+    The policy π and the behaviour μ are Gaussian, with means m and m_μ and standard deviations σ and σ_μ. All arrays
+    have shape `[B, A]` for B samples. With `mu_pi`, the divergence is that of Novati & Koumoutsakos (2019, eq. 11),
 
         D_KL(μ‖π) = Σ log(σ/σ_μ) + (σ_μ² + (m_μ − m)²)/2σ² − ½.
 
-    Otherwise it is D_KL(π‖μ), in which π and μ are exchanged.
+    Otherwise, the divergence is D_KL(π‖μ), which exchanges π and μ.
     """
     one = mean.dtype.type(1)
     for b in range(mean.shape[0]):
@@ -67,7 +67,7 @@ def divergence_gradient(
 
 
 def divergence(mean: AnyFloats, log_sigma: AnyFloats, mu_mean: AnyFloats, mu_log_sigma: AnyFloats) -> AnyFloats:
-    """Return D_KL(μ‖π) of Gaussians with parameters `[…, A]`, summed over action dimensions and without bound."""
+    """Return the divergence D_KL(μ‖π) of Gaussians with parameters `[…, A]`, summed over action dimensions."""
     wider = elementwise.exp(2 * (mu_log_sigma - log_sigma))
     spread = wider + ((mu_mean - mean) * elementwise.exp(-log_sigma)) ** 2
     summed: AnyFloats = (log_sigma - mu_log_sigma + (spread - 1) / 2).sum(axis=-1)

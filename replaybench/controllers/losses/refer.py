@@ -5,9 +5,10 @@ r[t], the reward of step t, and ρ[t], its importance weight,
 
     Q_ret[t] = r[t] + γ V_tbc[t+1],    V_tbc[t] = V[t] + min(1, ρ[t]) (Q_ret[t] − V[t]).
 
-Every stored step has its latest V and ρ. When they are updated, the change is propagated back to the start of the
-episode, or until it is below rounding. The stored returns of finished episodes are therefore always equal to the full
-recursion. If rewards are normalised, each return is computed with the scale at that time.
+The buffer stores the latest V and ρ of every step. When V or ρ of a step is updated, the returns of earlier steps are
+recomputed. The recursion ends at the start of the episode or at a return that does not change. The stored returns of
+finished episodes are therefore always equal to the full recursion. If rewards are normalised, each return is computed
+with the factor on rewards at that time.
 """
 
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ from replaybench.runtime.arrays import AnyFloats, Bools, Floats, Floats32, Integ
 from replaybench.runtime.kernel import kernel
 
 RHO_LIMIT: Final = 1e3
-"""Bound on ρ if Rule 2 is used without Rule 1 (Novati & Koumoutsakos 2019, section 5.3)."""
+"""Bound on importance weights if ReF-ER uses Rule 2 without Rule 1 (Novati & Koumoutsakos 2019, section 5.3)."""
 
 
 class Rules(NamedTuple):
@@ -30,10 +31,11 @@ class Rules(NamedTuple):
     Attributes:
         c_max: An experience is near-policy if its importance weight ρ lies in (1/c_max, c_max), else far-policy.
         mask: Whether Rule 1 applies, by which far-policy samples give no gradient of the loss.
-        pull: Whether Rule 2 applies, which penalises the divergence from past behaviours.
-        mu_pi: Whether this divergence is D_KL(μ‖π), otherwise D_KL(π‖μ), for policy π and behaviour μ.
+        pull: Whether Rule 2 applies, which penalises the divergence from past policies.
+        mu_pi: Whether this divergence is D_KL(μ‖π), otherwise D_KL(π‖μ), for the policy π and the past policy μ.
         limit: Upper bound on ρ.
-        beta: Coefficient β of each member, float64 `[M]`. The penalty has the weight 1 − β.
+        beta: Coefficient β of the loss of each member (independent run); float64, shape `[M]`. The penalty has the
+            weight 1 − β.
     """
 
     c_max: float
@@ -45,9 +47,10 @@ class Rules(NamedTuple):
 
 
 class ReFER:
-    """The state of ReF-ER for M members (Novati & Koumoutsakos 2019, section 3).
+    """The settings and coefficients β of ReF-ER for M members (Novati & Koumoutsakos 2019, section 3).
 
-    Without settings no rule applies, and β stays 1. Then c_max = 5 only defines which experiences are far-policy.
+    Without settings, no rule applies and β stays 1. Then c_max = 5 only defines far-policy experiences, whose
+    importance weights lie outside (1/c_max, c_max).
 
     Args:
         settings: Settings of ReF-ER in the replay strategy, or None.
@@ -70,26 +73,26 @@ class ReFER:
         self._rules = Rules(self.c_max(1), self.mask, self.pull, self.mu_pi, limit, self.beta)
 
     def annealed(self, update: int) -> float:
-        """Return 1/(1 + A·t), the factor on learning rates and on C (Novati & Koumoutsakos 2019, eq. 13).
+        """Return 1/(1 + A·t), the factor by which ReF-ER decreases learning rates (Novati & Koumoutsakos 2019, eq. 13).
 
         A is the setting `anneal`, and t is the number of the update, counted from 1.
         """
         return 1.0 / (1.0 + self.anneal * update)
 
     def rules(self, update: int) -> Rules:
-        """Return the rules that apply in update number `update`, counted from 1."""
+        """Return the rules of ReF-ER that apply in update number `update`, counted from 1."""
         return self._rules._replace(c_max=self.c_max(update)) if self.anneal else self._rules
 
     def slowed(self, rate_factor: Floats32, update: int) -> Floats32:
-        """Return factors `[M]` on learning rates, annealed for update number `update`, counted from 1."""
+        """Return the factors on learning rates `[M]`, decreased by ReF-ER for update number `update` (from 1)."""
         return rate_factor * np.float32(self.annealed(update)) if self.anneal else rate_factor
 
     def c_max(self, update: int) -> float:
-        """Return c_max = 1 + C/(1 + A·t) after t updates, for settings C and A (Novati & Koumoutsakos 2019, eq. 13)."""
+        """Return the bound on near-policy ρ, c_max = 1 + C/(1 + A·t) (Novati & Koumoutsakos 2019, eq. 13)."""
         return 1.0 + self.c * self.annealed(update)
 
     def move_beta(self, far_fraction: Floats, update: int) -> None:
-        """Adapt β after an update by Rule 2 (Novati & Koumoutsakos 2019, eq. 12), if this rule applies.
+        """Adapt the coefficient β by Rule 2 of ReF-ER (Novati & Koumoutsakos 2019, eq. 12), if this rule applies.
 
         β moves towards 0 if the fraction n_far/N `[M]` of far-policy experiences in the buffer exceeds the setting D.
         Otherwise it moves towards 1. A rising β is computed from 1 − β, so that both fixed points are exact.
@@ -102,7 +105,7 @@ class ReFER:
 
 @kernel
 def near_policy(rho: float, c_max: float) -> bool:
-    """Return whether 1/c_max < ρ < c_max, which is false for NaN."""
+    """Return whether an importance weight ρ satisfies 1/c_max < ρ < c_max. For NaN, the result is False."""
     return 1.0 / c_max < rho < c_max
 
 
@@ -115,17 +118,18 @@ def gives_gradient(rho: float, rules: Rules) -> bool:
 Counts = Integers
 
 RHO, FAR = 0, 1
-"""Columns of these two numbers in the traces of both rules."""
+"""Indices of the importance weight ρ and of the far-policy flag among the numbers that are stored with a step."""
 
 RECOUNT: Final = 1000
 """Number of updates between full recounts of far-policy steps."""
 
 
 class FarCount(TraceRule):
-    """A rule that counts the far-policy steps in the buffers of M members.
+    """A rule that counts far-policy steps in the buffer of each of M members (independent runs).
 
-    The buffer stores two numbers (traces) of this rule with every step. They are `rho`, the latest importance weight,
-    and `far`, which is 1 if the step is far-policy.
+    A step is far-policy if its importance weight lies outside (1/c_max, c_max) (Novati & Koumoutsakos 2019). The buffer
+    stores two numbers (traces) with every step. They are `rho`, the latest importance weight, and `far`, which is 1 if
+    the step is far-policy.
 
     Attributes:
         far: Number of far-policy steps in each buffer; int64, shape `[M]`.
@@ -144,13 +148,13 @@ class FarCount(TraceRule):
         return self.far / np.maximum(self.stored_steps, 1)
 
     def evicting(self, values: Floats32, previous: Links, next: Links, slots: Slots) -> None:
-        """Remove the steps at buffer indices `slots` `[M]` from the counts."""
+        """Remove the steps at buffer indices `slots` `[M]`, which will be overwritten, from the counts."""
         gone = np.flatnonzero(slots >= 0)
         self.far[gone] -= values[gone, slots[gone], FAR].astype(np.int64)
         self.stored_steps[gone] -= 1
 
     def stored(self, values: Floats32, previous: Links, next: Links, slots: Slots, ended: Bools) -> None:
-        """Count the new steps at buffer indices `slots` `[M]`, with ρ = 1 because the current policy acted."""
+        """Count the new steps at buffer indices `slots` `[M]`. Their ρ is 1, because the current policy acted."""
         new = np.flatnonzero(slots >= 0)
         values[new, slots[new], RHO], values[new, slots[new], FAR] = 1, 0
         self.stored_steps[new] += 1
@@ -167,7 +171,7 @@ class FarCount(TraceRule):
         self.refer.move_beta(self.fraction, update)
 
     def loaded(self, values: Floats32, count: Counts) -> None:
-        """Count the steps of a loaded buffer, which are at the first `count` `[M]` indices of each member."""
+        """Count the steps of a loaded buffer, which are at the first `count[m]` indices of the m-th buffer."""
         self.stored_steps[:] = count
         self.far[:] = [int(values[m, :n, FAR].sum()) for m, n in enumerate(count)]
 
@@ -190,7 +194,6 @@ def _write_rho(values: Floats32, idx: Slots, rho: AnyFloats, c_max: float, far: 
 
 @kernel
 def _recount_far(values: Floats32, stored: Counts, c_max: float, far: Counts) -> None:
-    """Recount far-policy steps with the current c_max, at the first `stored` `[M]` indices of each buffer."""
     for m in range(stored.size):
         far[m] = 0
         for slot in range(stored[m]):
@@ -207,13 +210,14 @@ ONE = np.float32(1)
 class StoredReturns(FarCount):
     """A rule that computes the Retrace return of every step in the buffer (Novati & Koumoutsakos 2019, eq. 6 to 8).
 
-    The return of a step whose successor is not in the buffer contains a bootstrap. It is 0 after termination. After
-    truncation, it is V(s′), which is updated whenever the step is replayed. It is also V(s′) if the successor was not
-    stored. If the successor was overwritten, it is the latest V_tbc of the successor (eq. 7).
+    If the next step of the episode is not in the buffer, the return contains a bootstrap. The bootstrap is 0 after
+    termination. After truncation, it is V(s′), which is updated whenever the step is replayed. If the next step was
+    never stored, the bootstrap is also V(s′). If the next step was overwritten, the bootstrap is the latest
+    V + min(1, ρ) (Q_ret − V) of the next step (eq. 7).
 
     Experiences must have the fields `value`, which is V(s) at collection, `truncated` and, at the end of an episode,
     `q_ret`. The numbers (traces) of a step are `rho`, `far`, `value`, `q_ret`, `reward` and `truncated`, which is 1 if
-    the episode was truncated at this step. `scale` `[M]` is the factor on each member's rewards.
+    the episode was truncated at this step. `scale` `[M]` is the factor on the rewards of each member.
     """
 
     names = ("rho", "far", "value", "q_ret", "reward", "truncated")
@@ -224,19 +228,19 @@ class StoredReturns(FarCount):
         self._last = np.full(members, -1, np.int64)
 
     def followed(self, values: Floats32, last: Slots, experience: Mapping[str, NDArray[Any]]) -> None:
-        """Bootstrap the steps at buffer indices `last` `[M]` from their successors' values, until these are stored."""
+        """Bootstrap the steps at buffer indices `last` `[M]` from V of the next state, until that step is stored."""
         self._last[:] = last
         m = np.flatnonzero(last >= 0)
         reward, value = values[m, last[m], REWARD], experience["value"][m, 0].astype(np.float32)
         values[m, last[m], Q_RET] = self.scale[m].astype(np.float32) * reward + self.discount * value
 
     def evicting(self, values: Floats32, previous: Links, next: Links, slots: Slots) -> None:
-        """Compute the returns of all steps before those at buffer indices `slots` `[M]`, which will be overwritten."""
+        """Compute the returns of all steps before the steps at indices `slots` `[M]`, which will be overwritten."""
         super().evicting(values, previous, next, slots)
         _sweep_all(values, previous, slots, self.discount, self.scale)
 
     def stored(self, values: Floats32, previous: Links, next: Links, slots: Slots, ended: Bools) -> None:
-        """Compute the returns of an episode when it has ended, or when its latest step was not stored."""
+        """Compute the returns of an episode if it has ended, or if its latest step was not stored."""
         super().stored(values, previous, next, slots, ended)
         unfinished = (slots >= 0) & ~ended
         m = np.flatnonzero(unfinished)
@@ -247,7 +251,7 @@ class StoredReturns(FarCount):
     def annotated(
         self, values: Floats32, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, Any]
     ) -> None:
-        """Store new values of B sampled steps of each member, and update returns.
+        """Store new values of B sampled steps of each member, and update the returns of their episodes.
 
         The annotations `[M, B]` are ρ (`rho`), V(s) (`value`) and, for truncated steps, V(s′) (`bootstrap`).
         """
@@ -264,7 +268,7 @@ def earlier_return(
 
         Q_ret[t−1] = r[t−1] + γ (V[t] + min(1, ρ[t]) (Q_ret[t] − V[t]))
 
-    The terms are arranged so that Q_ret[t] enters last, because successive steps wait for it.
+    The code adds Q_ret[t] last, so that a processor can compute the other terms of several steps in parallel.
     """
     kept = discount * (ONE if rho_t > ONE else rho_t)
     return (r_tm1 + (discount - kept) * v_t) + kept * q_ret_t
@@ -272,7 +276,6 @@ def earlier_return(
 
 @kernel
 def _sweep(values: Floats32, previous: Links, m: int, slot: int, discount: np.float32, scale: np.float32) -> None:
-    """Compute the Retrace returns of all earlier steps of an episode, backwards from the step in `slot`."""
     while previous[m, slot] >= 0:
         step, before = values[m, slot], values[m, previous[m, slot]]
         before[Q_RET] = earlier_return(scale * before[REWARD], step[VALUE], step[RHO], step[Q_RET], discount)
@@ -291,7 +294,7 @@ def _renew_values(
     values: Floats32, previous: Links, idx: Slots, value: AnyFloats, bootstrap: AnyFloats, discount: np.float32,
     scale: Floats,
 ) -> None:  # fmt: skip
-    """Store the values of sampled steps, then recompute Retrace returns backwards from all of them."""
+    """Store the values of sampled steps, then recompute Retrace returns backwards from all sampled steps."""
     slots = np.empty(idx.shape[1], np.int64)
     for m in range(idx.shape[0]):
         factor, count = np.float32(scale[m]), 0
@@ -311,10 +314,10 @@ def _renew_values(
 def _sweep_from(steps: Floats32, previous: Integers32, slots: Slots, discount: np.float32, scale: np.float32) -> None:
     """Recompute returns backwards from one member's steps in ascending `slots`.
 
-    `steps` is the flat array of traces. A sweep stops where a return does not change. Earlier returns are then
-    consistent, or another sweep updates them. Later steps are swept first. A sweep is a chain of dependent sums.
-    Therefore a few lanes, each with neighbouring slots, take turns of a few steps, so that their chains overlap.
-    Unsigned indices avoid tests for negative ones.
+    `steps` is the flat array of the numbers that are stored with each step. A sweep stops where a return does not
+    change. Earlier returns are then consistent, or another sweep updates them. Later steps are swept first. A sweep is
+    a chain of dependent sums. Therefore a few sweeps take turns of a few steps, so that their chains overlap. Unsigned
+    indices avoid tests for negative ones.
     """
     at, start, end = np.empty(LANES, np.uint64), np.empty(LANES, np.int64), np.empty(LANES, np.int64)
     share, lanes = -(-slots.size // LANES), 0

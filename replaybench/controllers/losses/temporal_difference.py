@@ -15,13 +15,13 @@ from replaybench.runtime.kernel import kernel
 class Experiences(NamedTuple):
     """The arrays of a batch, as compiled updates take them.
 
-    Rows belong to members, and each row has B samples. For a chunk of U updates there are M·U rows, and row m·U + u is
-    for update u of member m. The suffix `tm1` means step t − 1, and `t` the next step.
+    Each row contains B samples of one of M members (independent runs). A batch for U updates has M·U rows, and row
+    m·U + u is for update u of member m. The suffix `tm1` means step t − 1, and `t` the next step.
 
     Attributes:
         observation: Normalised observations s_tm1, shape `[M, B, S]`. For recurrent networks, see `Histories`.
         action: Actions at step t − 1, shape `[M, B, A]`.
-        reward: Rewards as stored, shape `[M, B, 1]`. `outcome` returns them scaled.
+        reward: Rewards as stored, shape `[M, B, 1]`. The function `outcome` returns them multiplied by `reward_factor`.
         next_observation: Normalised observations s_t, in the form of `observation`.
         terminated: 1 if s_t is terminal, shape `[M, B, 1]`.
         weight: Weight of each sample in the critic's loss, shape `[M, B]`.
@@ -49,7 +49,7 @@ class Experiences(NamedTuple):
 
 @typeof_impl.register(Experiences)
 def _type_of(x: Experiences, context: Any) -> Any:
-    """Return the Numba type with arbitrary strides of 3-D arrays, so that one kernel accepts views and copies."""
+    """Return a Numba type of 3-D arrays with arbitrary strides, so that compiled functions accept views and copies."""
     kinds = [typeof_impl(value, context) for value in x]
     return types.NamedTuple([_any_strides(kind) for kind in kinds], Experiences)
 
@@ -60,7 +60,7 @@ def _any_strides(kind: Any) -> Any:
 
 @kernel
 def outcome(x: Experiences, row: int, b: int, kind: Any) -> tuple[Any, Any]:
-    """Return the scaled reward r_t and discount_t of sample b, where discount_t is γ, or 0 after termination."""
+    """Return the scaled reward and the discount factor of sample b. After termination, the discount factor is 0."""
     r_t = kind(x.reward_factor[row]) * x.reward[row, b, 0]
     discount_t = kind(x.discount) * (kind(1) - x.terminated[row, b, 0])
     return r_t, discount_t
@@ -68,13 +68,13 @@ def outcome(x: Experiences, row: int, b: int, kind: Any) -> tuple[Any, Any]:
 
 @kernel
 def td_error(q_tm1: float, r_t: float, discount_t: float, q_t: float) -> float:
-    """Return δ = r_t + discount_t q_t − q_tm1."""
+    """Return the TD error δ = r_t + discount_t q_t − q_tm1, where `tm1` means step t − 1."""
     return r_t + discount_t * q_t - q_tm1
 
 
 @kernel
 def targets(x: Experiences, row: int, v_t: AnyFloats, y: AnyFloats) -> None:
-    """Write the targets y = r_t + discount_t v_t of B samples, given the values v_t `[B, 1]` of their successors."""
+    """Write the TD targets y = r_t + discount_t v_t of B samples, given the values v_t `[B, 1]` of the next states."""
     for b in range(y.shape[0]):
         r_t, discount_t = outcome(x, row, b, y.dtype.type)
         y[b, 0] = r_t + discount_t * v_t[b, 0]

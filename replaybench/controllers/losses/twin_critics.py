@@ -1,6 +1,7 @@
-"""Twin critics, which are two networks that learn the same action values, of which the smaller is used.
+"""Twin critics, which are two networks that learn the same action values.
 
-The minimum counteracts over-estimation by a policy that maximises one critic (Fujimoto et al. 2018, section 4.2).
+Learners use the smaller of the two values. The minimum counteracts over-estimation by a policy that maximises one
+critic (Fujimoto et al. 2018, section 4.2).
 """
 
 from typing import NamedTuple, TypeAlias
@@ -19,10 +20,11 @@ Twins: TypeAlias = tuple[TrainState, TrainState]
 
 
 class TwinWorkspace(NamedTuple):
-    """The work arrays of one member's twin critics for B samples.
+    """The work arrays of twin critics (two networks for the same action values) for B samples.
 
-    `tape` is for the passes of a critic. `q`, `q_other` and `d_q` are values and loss gradients `[B, 1]`. `d_action`
-    and `d_other` are gradients of the values with respect to actions `[B, A]`.
+    `tape` holds the intermediate results of a critic's passes. `q` and `q_other` are values of the critics, and `d_q`
+    is the gradient of a loss, `[B, 1]` each. `d_action` and `d_other` `[B, A]` are gradients of the values with respect
+    to actions.
     """
 
     tape: Tape
@@ -34,7 +36,7 @@ class TwinWorkspace(NamedTuple):
 
 
 def twin_workspace(tape: Tape, batch: int, actions: int, dtype: DTypeLike) -> TwinWorkspace:
-    """Allocate the work arrays for batches of `batch` experiences."""
+    """Allocate the work arrays of twin critics for batches of `batch` experiences."""
     q, q_other, d_q = (np.zeros((batch, 1), dtype) for _ in range(3))
     d_action, d_other = (np.zeros((batch, actions), dtype) for _ in range(2))
     return TwinWorkspace(tape, q, q_other, d_q, d_action, d_other)
@@ -44,7 +46,7 @@ def twin_workspace(tape: Tape, batch: int, actions: int, dtype: DTypeLike) -> Tw
 def lesser_value(
     critics: tuple[Network, Network], m: int, workspace: TwinWorkspace, observation: AnyFloats, action: AnyFloats
 ) -> None:
-    """Compute min_i Q_i(s, a) of member m in `workspace.q`, for B pairs of s `[B, S]` and a `[B, A]`."""
+    """Compute the smaller value of the m-th twin critics in `workspace.q`, for B pairs of s `[B, S]` and a `[B, A]`."""
     q, q_other = workspace.q, workspace.q_other
     forward(critics[0], m, workspace.tape, observation, action, q)
     forward(critics[1], m, workspace.tape, observation, action, q_other)
@@ -56,7 +58,7 @@ def lesser_value(
 def lesser_gradient(
     critics: Twins, m: int, workspace: TwinWorkspace, observation: AnyFloats, action: AnyFloats
 ) -> None:
-    """Compute min_i Q_i(s, a) of member m in `workspace.q`, and its gradient ∂/∂a in `workspace.d_action`."""
+    """Compute the smaller value of the m-th twin critics in `workspace.q`, and ∂/∂a in `workspace.d_action`."""
     q, q_other, d_action, d_other = workspace.q, workspace.q_other, workspace.d_action, workspace.d_other
     workspace.d_q[:] = 1
     forward(critics[0].network, m, workspace.tape, observation, action, q)
@@ -75,10 +77,10 @@ def fit_twins(
     critics: Twins, m: int, workspace: TwinWorkspace, x: Experiences, row: int, y: AnyFloats, coefficient: float,
     step: int, delta: AnyFloats,
 ) -> None:  # fmt: skip
-    """Do one step of Adam on both critics of member m, with targets y `[B, 1]` for the samples in a row of x.
+    """Do one step of Adam on the m-th twin critics, with targets y `[B, 1]` for the samples in a row of x.
 
-    The loss of critic i is coefficient · mean_b w_b (y_b − Q_i(s_b, a_b))². The mean TD error ½ (|δ₁| + |δ₂|) before
-    the step is written to `delta` `[B]` (Wang & Ross 2019, section 3.3).
+    The loss of critic i is coefficient · mean_b w_b (y_b − Q_i(s_b, a_b))², with sample weights w. The mean TD error
+    ½ (|δ₁| + |δ₂|) before the step is written to `delta` `[B]` (Wang & Ross 2019, section 3.3).
     """
     batch = y.shape[0]
     kind = y.dtype.type

@@ -1,4 +1,4 @@
-"""Adam for one member, and the low-pass filter of target networks.
+"""The Adam optimiser, and the low-pass filter of target networks.
 
 Adam is Algorithm 1 of Kingma & Ba (2015), with PyTorch's order of operations, so that both can be compared step by
 step.
@@ -12,20 +12,20 @@ from replaybench.runtime.arrays import AnyFloats, Integers
 from replaybench.runtime.kernel import kernel
 
 _TINY = 1e-30
-"""Smaller moments are set to zero. Next to `epsilon` they have no effect. The moments of inactive units decay for ever
-and would become subnormal numbers, with which arithmetic is ten times slower."""
+"""Bound below which Adam's moments are set to zero. Such moments have no effect, because `epsilon` is much larger. The
+moments of inactive units would become subnormal numbers, with which arithmetic is ten times slower."""
 
 
 class Adam(NamedTuple):
-    """The moments and settings of the Adam optimisers of one network.
+    """The moments and settings of Adam for a network that M members (independent runs) have.
 
     Attributes:
-        first: First moments of the P parameters of each member, shape `[M, P]`.
+        first: First moments of the P parameters of each member's network, shape `[M, P]`.
         second: Second moments, shape `[M, P]`.
-        l2: Weight decay.
+        l2: Coefficient of weight decay.
         coupled: Whether weight decay is added to the gradient. Otherwise, it shrinks the parameters directly (AdamW).
         clip: Bound on the Euclidean norm of each member's gradient.
-        penalised: K ranges [first, end) of parameters, shape `[K, 2]`. If K > 0, weight decay acts only on the
+        penalised: K ranges [first, end) of parameters, shape `[K, 2]`. If K > 0, weight decay is added only to the
             gradients of these parameters, before clipping.
     """
 
@@ -51,7 +51,7 @@ def make_adam(
     coupled: bool = True,
     clip: float | None = None,
 ) -> Adam:
-    """Return the optimiser of a network, with zero moments."""
+    """Return the Adam optimiser of a network, with zero moments."""
     zeros = np.zeros_like(network.parameters)
     bound = np.inf if clip is None else clip
     everywhere = np.empty((0, 2), np.int64)
@@ -60,7 +60,7 @@ def make_adam(
 
 @kernel
 def adam_step(net: Any, m: int, adam: Adam, step: int, rate_factor: float) -> None:
-    """Do one step of Adam on the parameters of member m.
+    """Do one step of Adam on the parameters of the m-th network.
 
     `step` is the number of the step, counted from 1. `rate_factor` multiplies the learning rate.
     """
@@ -98,7 +98,7 @@ def adam_step(net: Any, m: int, adam: Adam, step: int, rate_factor: float) -> No
 
 @kernel
 def track(target: Any, source: Any, m: int, tau: float) -> None:
-    """Update member m's target network by θ⁻ ← (1 − τ) θ⁻ + τ θ (de Bruin et al. 2018, section 3.2)."""
+    """Update the m-th target network by θ⁻ ← (1 − τ) θ⁻ + τ θ (de Bruin et al. 2018, section 3.2)."""
     slow, fast = target.parameters[m], source.parameters[m]
     keep, take = slow.dtype.type(1.0 - tau), slow.dtype.type(tau)
     for i in range(slow.size):

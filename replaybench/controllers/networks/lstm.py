@@ -25,8 +25,8 @@ class LSTMNetwork(NamedTuple):
     """The arrays of M stacks of LSTM layers, with their layout, for compiled functions.
 
     `plan` has one row of 3 integers per layer. They are the number of inputs from the layer below, the index of the
-    first parameter, and the row of the inputs in the tape. The layer's own state and the constant 1 are not counted as
-    inputs.
+    first parameter, and the row of the inputs in `LSTMTape.values`. The layer's own state and the constant 1 are not
+    counted as inputs.
     """
 
     parameters: AnyFloats
@@ -36,10 +36,10 @@ class LSTMNetwork(NamedTuple):
 
 
 class LSTMTape(NamedTuple):
-    """The work arrays of one member's pass over B segments of at most T steps, which its backward pass reads.
+    """The intermediate results of an LSTM's forward pass, which the backward pass reads.
 
-    There are L layers of U units. B' is B, padded to whole vectors of the processor. Gradients flow through the last
-    `reach` steps of each segment.
+    The passes are over B segments of at most T steps, with L layers of U units. B' is B, padded to whole vectors of the
+    processor. Gradients flow through the last `reach` steps of each segment.
 
     Attributes:
         values: Inputs, state h before the step, and ones of each layer; shape `[rows, slots, B']`, one slot per step.
@@ -49,7 +49,7 @@ class LSTMTape(NamedTuple):
         errors: Gradient with respect to the outputs of a layer; shape `[T, U · B']`.
         carried: Scratch of the passes, shape `[3, U · B']`.
         d_gates: Gradient with respect to the gates of one step, shape `[4 · U, B']`.
-        upright: Transposed gradients with respect to the gates of all steps, shape `[T · B', 4 · U]`.
+        upright: Transposed gradients with respect to the gates in all steps, shape `[T · B', 4 · U]`.
     """
 
     reach: int
@@ -74,7 +74,7 @@ class LSTMShape:
 
     @property
     def parameter_count(self) -> int:
-        """Number of weights and biases of one member."""
+        """Number of weights and biases of one LSTM with this shape."""
         return sum((inputs + self.units + 1) * 4 * self.units for inputs in self.layer_inputs)
 
     @property
@@ -84,19 +84,19 @@ class LSTMShape:
 
     @property
     def state_size(self) -> int:
-        """Size of the state of one member, which consists of the output h and the cells c of each layer in turn."""
+        """Size of the LSTM's state. A state consists of the output h and the cells c of each layer in turn."""
         return 2 * self.layers * self.units
 
 
 class PopulationLSTM:
-    """The LSTM layers of M members, which have the same shape.
+    """The LSTM layers of M members, that is independent runs whose LSTMs have the same shape.
 
     Attributes:
         parameters: P parameters of each member, shape `[M, P]`, layer by layer. A layer with U units has weights
-            `[in + U, 4U]`, the rows of the inputs before those of its state, then biases `[4U]`. Columns belong to the
-            input, forget and output gates, then to the candidate.
+            `[in + U, 4U]`, then biases `[4U]`. The rows of weights for inputs come before those for the layer's state.
+            Columns belong to the input, forget and output gates, then to the candidate.
         gradient: Gradient of a loss with respect to the parameters, shape `[M, P]`.
-        network: Both arrays as a tuple that compiled functions accept. They share memory.
+        network: A tuple for compiled functions. It shares memory with `parameters` and `gradient`.
     """
 
     def __init__(self, shape: LSTMShape, members: int, dtype: DTypeLike = np.float32) -> None:
@@ -111,7 +111,7 @@ class PopulationLSTM:
         self.network = LSTMNetwork(self.parameters, self.gradient, np.array(rows, np.int64), shape.units)
 
     def initialise(self, stream: Stream) -> None:
-        """Draw weights uniformly from ±1/√units, and set biases to zero, but those of forget gates to `forget_bias`.
+        """Draw weights uniformly from ±1/√units. Set biases of forget gates to `forget_bias`, and other biases to 0.
 
         Novati & Koumoutsakos (2019) do not state their initial weights. These are Torch's defaults, with open forget
         gates (Gers et al. 2000; Jozefowicz et al. 2015).
@@ -124,7 +124,10 @@ class PopulationLSTM:
                 array[:, self.shape.units : 2 * self.shape.units] = self.shape.forget_bias
 
     def named_weights(self, name: str) -> dict[str, AnyFloats]:
-        """Return views of each layer's `{name}.{layer}.weight` `[M, in + U, 4U]` and `.bias` `[M, 4U]`, for U units."""
+        """Return views of the weights `[M, in + U, 4U]` and biases `[M, 4U]` of each layer with U units.
+
+        Their names are `{name}.{layer}.weight` and `{name}.{layer}.bias`.
+        """
         named, columns = {}, 4 * self.shape.units
         for layer, (inputs, offset, _) in enumerate(self.network.plan):
             rows = inputs + self.shape.units + 1
@@ -135,7 +138,7 @@ class PopulationLSTM:
     def tape(self, segments: int, steps: int, reach: int | None = None) -> LSTMTape:
         """Allocate the work arrays of passes over at most `segments` segments of at most `steps` steps.
 
-        Gradients flow through the last `reach` steps, by default through all.
+        Gradients flow through the last `reach` steps, by default through all steps.
         """
         kind, units, layers = self.parameters.dtype, self.shape.units, self.shape.layers
         batch = padded(segments, kind.itemsize)
@@ -162,11 +165,11 @@ class PopulationLSTM:
 def lstm_forward(
     net: LSTMNetwork, m: int, tape: LSTMTape, x: AnyFloats, length: Lengths, initial: AnyFloats, out: AnyFloats
 ) -> None:
-    """Run member m's LSTM over B segments, and write the outputs after the last step of each to `out`.
+    """Run the m-th LSTM over B segments, and write the outputs after the last step of each segment to `out`.
 
     Segment b consists of the first `length[b]` steps of x `[B, T, in]`. Later values have no effect, but must be
     finite. The states before the first step are `initial` `[B, 2 · L · U]`, for L layers of U units. The first U
-    columns of `out` are written. The tape stores the numbers that `lstm_backward` needs.
+    columns of `out` are written. `tape` stores the intermediate results that `lstm_backward` needs.
     """
     values, units, layers = tape.values, net.units, net.plan.shape[0]
     steps = length.max()
@@ -190,7 +193,7 @@ def lstm_forward(
 
 @kernel
 def _layer_forward(net: LSTMNetwork, m: int, tape: LSTMTape, steps: int, layer: int, above: int) -> None:
-    """Run one layer over all steps, and write its outputs to the inputs of the next layer, from row `above` on."""
+    """Run one LSTM layer over all steps, and write its outputs to the inputs of the next layer, from row `above` on."""
     parameters, units = net.parameters[m], net.units
     inputs, offset, row = net.plan[layer]
     batch = tape.values.shape[2]
@@ -218,7 +221,7 @@ def _layer_forward(net: LSTMNetwork, m: int, tape: LSTMTape, steps: int, layer: 
 
 @kernel
 def lstm_state(net: LSTMNetwork, tape: LSTMTape, length: Lengths, out: AnyFloats) -> None:
-    """Write the states after the last step of each segment of the last `lstm_forward` to `out`.
+    """Write the LSTM's states to `out` that `lstm_forward` reached at the end of each segment.
 
     `length` `[B]` contains the number of steps of each of the B segments. A state consists of the output h and the
     cells c of each layer in turn.
@@ -234,11 +237,11 @@ def lstm_state(net: LSTMNetwork, tape: LSTMTape, length: Lengths, out: AnyFloats
 
 @kernel
 def lstm_backward(net: LSTMNetwork, m: int, tape: LSTMTape, length: Lengths, d_out: AnyFloats) -> None:
-    """Propagate the gradient of a loss back through the last `lstm_forward` of member m.
+    """Propagate the gradient of a loss back through the last `lstm_forward` of the m-th LSTM.
 
     The gradient with respect to the outputs is in the first columns of `d_out`, one per unit. The gradient with respect
-    to the parameters overwrites the member's row of `net.gradient`. Gradients flow through the last `tape.reach` steps
-    of each segment.
+    to the parameters overwrites row m of `net.gradient`. Gradients flow through the last `tape.reach` steps of each
+    segment.
     """
     batch, errors, steps = tape.values.shape[2], tape.errors, length.max()
     errors[:steps] = 0
@@ -251,7 +254,6 @@ def lstm_backward(net: LSTMNetwork, m: int, tape: LSTMTape, length: Lengths, d_o
 
 @kernel
 def _stop_gradient(d_h: AnyFloats, d_c: AnyFloats, length: Lengths, reach: int, t: int, batch: int) -> None:
-    """Set gradients at step t to zero in segments that end more than `reach` steps later."""
     for b in range(length.size):
         if t < length[b] - reach:
             for u in range(d_h.size // batch):
@@ -260,7 +262,6 @@ def _stop_gradient(d_h: AnyFloats, d_c: AnyFloats, length: Lengths, reach: int, 
 
 @kernel
 def _layer_backward(net: LSTMNetwork, m: int, tape: LSTMTape, length: Lengths, layer: int) -> None:
-    """Propagate `tape.errors` from the outputs of one layer to its inputs, and write the gradient of its parameters."""
     parameters, units = net.parameters[m], net.units
     inputs, offset, row = net.plan[layer]
     batch, columns = tape.values.shape[2], 4 * units
@@ -303,10 +304,10 @@ def _layer_backward(net: LSTMNetwork, m: int, tape: LSTMTape, length: Lengths, l
 def cell_forward(gates: AnyFloats, before: AnyFloats, after: AnyFloats, squashed: AnyFloats, h: AnyFloats) -> None:
     """Compute one step of n LSTM cells, c ← f c + i g and h = o tanh(c) (Gers et al. 2000).
 
-    The sums `gates` `[4 · n]` are replaced by the gates i, f, o and g. From the cells `before` the step, the cells
-    `after` it, their tanh `squashed` and `h` are computed, `[n]` each. The logistic function is ½ + ½ tanh(z / 2), so
-    that all four gates use the same vectorised tanh. Every loop writes one array, because LLVM does not vectorise other
-    loops.
+    On entry, `gates` `[4 · n]` contains the weighted sums. The gates i, f, o and g replace them. `before` and `after`
+    are the cells c before and after the step, `squashed` is tanh(c) after the step, and `h` is the output, `[n]` each.
+    The logistic function is ½ + ½ tanh(z / 2), so that all four gates use the same vectorised tanh. Every loop writes
+    one array, because LLVM does not vectorise other loops.
     """
     n, half = before.size, gates.dtype.type(0.5)
     sigmoid = gates[: 3 * n]
@@ -331,8 +332,9 @@ def cell_backward(
 ) -> None:
     """Propagate gradients back through one step of n LSTM cells.
 
-    `d_h` and `d_c` `[n]` are the gradients with respect to h and c after the step. The gradient with respect to c
-    before the step overwrites `d_c`. Those with respect to the gates' sums are written to `d_gates` `[4 · n]`.
+    `d_h` and `d_c` `[n]` are the gradients with respect to the output h and the cells c after the step. The gradient
+    with respect to c before the step overwrites `d_c`. The gradients with respect to the weighted sums in the gates are
+    written to `d_gates` `[4 · n]`.
     """
     n, one = before.size, gates.dtype.type(1)
     i, f, o, g = gates[:n], gates[n : 2 * n], gates[2 * n : 3 * n], gates[3 * n :]

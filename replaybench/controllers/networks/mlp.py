@@ -1,9 +1,8 @@
-"""Multilayer perceptrons of M members, with forward and backward pass.
+"""Multilayer perceptrons of M members (independent runs), with forward and backward pass.
 
 Every compiled function handles one member, and the update of a learner loops over the members. The weights, gradients
-and Adam moments of one member (about 100 kB) then stay in the processor's cache. The numbers of a member are
-bit-identical for every M. Activations are transposed, `[width, batch]`, so that vector instructions run along the
-batch.
+and Adam moments of one member (about 100 kB) then stay in the processor's cache. The results of a member have the same
+bits for every M. Activations are transposed, `[width, batch]`, so that vector instructions run along the batch.
 
 The C library's tanh takes as long as a hundred multiply-adds. In float32, tanh is therefore a rational function, which
 LLVM vectorises. Derivatives of activations are computed from their outputs.
@@ -26,11 +25,11 @@ from replaybench.runtime.streams import Stream
 
 Scheme = Literal["fan_in", "xavier"]
 _EXTRA_ROWS = 3
-"""Number of rows of a tape for the layer normalisation of a layer, after its normalised values: 1/σ, then two sums."""
+"""Number of rows in `Tape.values` after a layer's normalised values, for 1/σ and two sums."""
 _EPSILON = 1e-5
 MOST_TAPES: Final = 8
 _FEW_OUTPUTS = 2
-"""Up to this number of outputs, weight gradients are dot products, because `matmul` would leave most lanes unused."""
+"""Largest number of outputs for which weight gradients are dot products; `matmul` would leave most lanes unused."""
 
 
 Activation = Literal["relu", "tanh", "softsign"]
@@ -47,7 +46,7 @@ def _tanh32(x: Any) -> Any:
     """Return tanh(x) in float32, with an error of at most 1.82 units in the last place.
 
     Lambert's continued fraction of tanh(x/2), cut off after seven terms, has the form a P/Q. Here, a = x/2, and P and Q
-    are polynomials of degree 3 in a². With tanh 2t = 2 tanh t / (1 + tanh² t), Q − P = a² R and D = Q² + a² P²,
+    are polynomials of degree 3 in a². With Q − P = a² R, D = Q² + a² P² and tanh 2t = 2 tanh t / (1 + tanh² t),
 
         tanh x = x − x a² (Q R + P²) / D = 1 − (Q − a P)² / D.
 
@@ -74,7 +73,6 @@ def _tanh64(x: Any) -> Any:
 
 
 def _tanh(x: Any) -> Any:
-    """Return tanh(x) in the precision of x (compiled code only)."""
     raise NotImplementedError
 
 
@@ -85,7 +83,7 @@ def _tanh_of_type(x: Any) -> Any:
 
 @kernel
 def activate(values: AnyFloats, activation: int) -> None:
-    """Apply activation function number `activation` of `ACTIVATIONS` to a flat array in place, and keep NaN."""
+    """Apply the activation function with index `activation` in `ACTIVATIONS` to a flat array in place, and keep NaN."""
     kind = values.dtype.type
     if activation == _RELU:
         for i in range(values.size):
@@ -122,9 +120,9 @@ class Network(NamedTuple):
         parameters: P parameters of each member, shape `[M, P]`.
         gradient: Gradient of a loss with respect to the parameters, shape `[M, P]`.
         plan: Layout, one row of 5 integers per layer. They are the numbers of inputs and outputs, the index of the
-            first parameter, and the rows of the inputs and of the normalised values (or −1) in the tape. Inputs include
-            an injected action and the constant 1 for the bias. A last row has the number of outputs and, in column 3,
-            their row in the tape.
+            first parameter, and the rows of the inputs and of the normalised values (or −1) in `Tape.values`. Inputs
+            include an action that joins the layer, and the constant 1 for the bias. An additional last row has the
+            number of the network's outputs and, in column 3, the row of these outputs in `Tape.values`.
         inject: Index of the layer that the action joins.
         actions: Size of the action.
         activation: Index of the activation function in `ACTIVATIONS`.
@@ -141,7 +139,7 @@ class Network(NamedTuple):
 
 
 class Tape(NamedTuple):
-    """The work arrays of one member's forward pass, which its backward pass reads.
+    """The intermediate results of a network's forward pass, which the backward pass reads.
 
     `values` `[T, stride]` contains the transposed inputs of each layer and the outputs, one row per unit. Then follow
     rows for layer normalisation. `errors` `[2, width, stride]` and `upright` `[stride, width]` are scratch arrays of
@@ -177,24 +175,24 @@ class Shape:
 
     @property
     def layers(self) -> list[tuple[int, int]]:
-        """Numbers of inputs and outputs of each layer, where inputs include an injected action."""
+        """Numbers of inputs and outputs of each layer. Inputs include an action that joins the layer."""
         pairs = zip(self.sizes[:-1], self.sizes[1:], strict=True)
         return [(i + self.actions * (layer == self.inject), o) for layer, (i, o) in enumerate(pairs)]
 
     @property
     def parameter_count(self) -> int:
-        """Number of parameters of one member, including gains and shifts of layer normalisation."""
+        """Number of parameters of one network, including gains and shifts of layer normalisation."""
         return sum(i * o + o for i, o in self.layers) + 2 * self.layer_norm * sum(self.sizes[1:-1])
 
 
 class PopulationMLP:
-    """The fully connected networks of M members, which have the same shape.
+    """The fully connected networks of M members, that is independent runs whose networks have the same shape.
 
     Attributes:
         parameters: P parameters of each member, shape `[M, P]`, layer by layer. A layer has weights `[in, out]`, biases
             `[out]` and, if it is normalised, gains `[out]` and shifts `[out]`.
         gradient: Gradient of a loss with respect to the parameters, shape `[M, P]`.
-        network: Both arrays as a tuple that compiled functions accept. They share memory.
+        network: A tuple for compiled functions. It shares memory with `parameters` and `gradient`.
     """
 
     def __init__(self, shape: Shape, members: int, dtype: DTypeLike = np.float32) -> None:
@@ -226,8 +224,8 @@ class PopulationMLP:
 
         Args:
             stream: Random stream, from which one number is drawn per parameter.
-            scheme: Bound of weights, 1/√inputs or, for `xavier`, √(6 / (inputs + outputs)) (Glorot & Bengio 2010,
-                eq. 16).
+            scheme: Rule for the bound of weights. It is 1/√inputs for `fan_in`, or √(6 / (inputs + outputs)) for
+                `xavier` (Glorot & Bengio 2010, eq. 16).
             output_scale: Factor on the weights of the last layer, which is 0.1 in Novati & Koumoutsakos (2019).
             output_bound: Bound of the last layer's weights and biases, which is 3e-3 in Lillicrap et al. (2016).
         """
@@ -246,7 +244,7 @@ class PopulationMLP:
         self.parameters[:, last] *= output_scale
 
     def named_weights(self, name: str) -> dict[str, AnyFloats]:
-        """Return views of the weights `[M, in, out]` and biases `[M, out]` of all layers.
+        """Return views of the weights `[M, in, out]` and biases `[M, out]` of all layers, by name.
 
         Names are `{name}.{layer}.weight` and `.bias`. Normalised layers also have `.gain` and `.shift` `[M, out]`.
         """
@@ -260,7 +258,7 @@ class PopulationMLP:
         return named
 
     def weights(self) -> Integers:
-        """Return the range [first, end) of each of the K weight matrices among the parameters, as an array `[K, 2]`."""
+        """Return the index ranges [first, end) of the K weight matrices in a row of parameters, shape `[K, 2]`."""
         spans = [(offset, offset + (inputs - 1) * outputs) for inputs, outputs, offset, *_ in self.network.plan[:-1]]
         return np.array(spans, np.int64)
 
@@ -289,7 +287,6 @@ class PopulationMLP:
 
 @kernel
 def _load_rows(rows: AnyFloats, x: AnyFloats) -> None:
-    """Write the transpose of x `[B, n]` to the first n rows of `rows`."""
     for b in range(x.shape[0]):
         for i in range(x.shape[1]):
             rows[i, b] = x[b, i]
@@ -297,7 +294,10 @@ def _load_rows(rows: AnyFloats, x: AnyFloats) -> None:
 
 @kernel
 def forward(net: Network, m: int, tape: Tape, x: AnyFloats, action: AnyFloats, out: AnyFloats) -> None:
-    """Compute member m's outputs `[B, out]` for B samples `x` and actions `[B, A]` or `[B, 0]`, and fill the tape."""
+    """Compute the outputs of the m-th network for B inputs, and write them to `out` `[B, out]`.
+
+    `action` has shape `[B, A]`, or `[B, 0]` if the network takes no action. `tape` stores the intermediate results.
+    """
     parameters, values = net.parameters[m], tape.values
     stride, columns = values.shape[1], padded(x.shape[0], values.itemsize)
     flat = values.reshape(-1)
@@ -392,11 +392,11 @@ def _backward(net: Network, m: int, tape: Tape, d_out: AnyFloats, want_weights: 
 
 @njit(inline="always")
 def backward(net: Network, m: int, tape: Tape, d_out: AnyFloats, want_weights: bool, d_action: AnyFloats) -> None:
-    """Propagate the gradient of a loss back through the last `forward` of member m.
+    """Propagate the gradient of a loss back through the last `forward` of the m-th network.
 
     `d_out` `[B, out]` is the gradient with respect to the outputs for B samples. With `want_weights`, the gradient with
-    respect to the parameters overwrites the member's row of `net.gradient`. Otherwise, the pass ends at the layer that
-    the action joins. The gradient with respect to the action is written to `d_action` `[B, A]`; `[B, 0]` skips it.
+    respect to the parameters overwrites row m of `net.gradient`. Otherwise, the pass ends at the layer that the action
+    joins. The gradient with respect to the action is written to `d_action` `[B, A]`, unless its shape is `[B, 0]`.
     """
     # Without the conversion, Numba would compile again for the type of a literal True.
     _backward(net, m, tape, d_out, np.bool_(want_weights), d_action)
@@ -406,7 +406,7 @@ def backward(net: Network, m: int, tape: Tape, d_out: AnyFloats, want_weights: b
 def evaluate_single(
     parameters: AnyFloats, plan: Integers, activation: int, tanh: bool, x: AnyFloats, out: AnyFloats
 ) -> None:
-    """Compute the outputs `[M, 1, out]` for one observation `[M, 1, in]` of each member, bit for bit as `forward`."""
+    """Compute the outputs `[M, 1, out]` for one observation `[M, 1, in]` per network, with the bits of `forward`."""
     last, width = plan.shape[0] - 2, 0
     for layer in range(last + 2):
         width = max(width, plan[layer, 0] + 1)
@@ -434,9 +434,9 @@ def normalise(
     """Normalise a hidden layer in place by z ← gain · ẑ + shift (Ba, Kiros & Hinton 2016, eq. 4).
 
     The normalised values are ẑ = (z − mean) / √(variance + 1e-5), with mean and variance over the units of one sample.
-    Matrices have one row per unit and one column per sample, `[units, stride]`. z begins at `flat[start]`. ẑ and then
-    1/σ `[stride]` are written from `flat[kept]` on. `flat[one]` is a 1. It stands for a row of ones, so that sums are
-    matrix products. The gains and then the shifts of the layer begin at `parameters[gain]`.
+    Matrices have one row per unit and one column per sample, `[units, stride]`. z begins at `flat[start]`. First ẑ,
+    then 1/σ `[stride]`, for the standard deviation σ, are written from `flat[kept]` on. `flat[one]` is 1. It is read as
+    a row of ones, so that sums are matrix products. Gains, then shifts, begin at `parameters[gain]`.
     """
     kind = flat.dtype.type
     share, epsilon = kind(1.0 / units), kind(_EPSILON)
@@ -472,10 +472,11 @@ def normalise_backward(
 ) -> None:  # fmt: skip
     """Replace the gradient with respect to the output of `normalise` by the gradient with respect to the input.
 
-    If δ is the given gradient and ⟨·⟩ the mean over units, the new one is (gain δ − ⟨gain δ⟩ − ẑ ⟨gain δ ẑ⟩) / σ.
-    `error` is the flat array of the gradient, and `product` is scratch of the same size. With `want_weights`, the
-    gradients for gain, Σ δ ẑ, and for shift, Σ δ, are written to `gradient` from index `gain` on. Their sums are over
-    the `batch`. A vector of ones begins at `flat[one]`. Other arguments are those of `normalise`.
+    Let δ be the given gradient, ẑ the normalised values, σ their standard deviation before normalisation, and ⟨·⟩ the
+    mean over units. The result is (gain δ − ⟨gain δ⟩ − ẑ ⟨gain δ ẑ⟩) / σ. `error` is the flat array of the gradient,
+    and `product` is scratch of the same size. With `want_weights`, the gradients with respect to gain, Σ δ ẑ, and
+    shift, Σ δ, are written to `gradient` from index `gain` on. The sums are over the `batch`. A vector of ones begins
+    at `flat[one]`. Other arguments are those of `normalise`.
     """
     share = flat.dtype.type(1.0 / units)
     normal = flat[kept : kept + units * stride]

@@ -2,8 +2,8 @@
 
 The compiled functions `evaluate` and `differentiate` call `forward` and `backward` of `mlp`, or `recurrent_forward` and
 `recurrent_backward` of `recurrent`. The update of a learner is therefore written once. Feed-forward networks are
-evaluated on observations, recurrent networks on segments that end with these observations. In both cases, the
-parameters of a member are one row of an array.
+evaluated on observations, recurrent networks on segments that end with these observations. The parameters of each
+network are one row of an array.
 """
 
 import dataclasses
@@ -31,18 +31,20 @@ from replaybench.runtime.configuration import Number, Settings, Units, Within
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryConfig(Settings):
-    """Settings of LSTM layers, with which a network begins if the plant is partially observed.
+    """Settings of the LSTM layers at the input of networks, for partially observed plants.
 
     The action of a critic joins after the LSTM layers. The defaults of 2 layers with 32 units are those of Novati &
     Koumoutsakos (2019). Their networks have no other hidden layers (`hidden = []`). Gradients are propagated back over
     `window` steps.
 
-    Their paper does not state an LSTM's state at the start of a window. `start` selects one of three:
+    Their paper does not state an LSTM's state at the start of the window of steps that is replayed with each sample.
+    `start` selects one of three states:
 
     - `stored`: The state in which the experience was collected (Kapturowski et al. 2019). Every experience then stores
       2 · layers · units numbers per network.
-    - `burn-in`: Zero, but `burn_in` steps before the window (Kapturowski et al. 2019). These steps give no gradient.
-    - `zero`: Zero.
+    - `burn-in`: A zero state, `burn_in` steps before the window (Kapturowski et al. 2019). These steps give no
+      gradient.
+    - `zero`: A zero state.
 
     Before training, an LSTM keeps the fraction 1/(1 + exp(−`forget_bias`)) of its cells from step to step. A bias of 1
     keeps most, which long delays require. A bias of −4 is better if a controller must react to the latest observation
@@ -66,17 +68,17 @@ Approximator = Network | RecurrentNetwork
 AnyTape = Tape | RecurrentTape
 Population = PopulationMLP | PopulationRecurrent
 Inputs = AnyFloats | Histories
-"""B observations of each member `[M, B, S]`, or segments that end with them. For one member, the axis M is missing."""
+"""Inputs of networks, B observations `[M, B, S]` or `Histories` of B segments. For one member, axis M is missing."""
 
 
 class TrainState(NamedTuple):
-    """The arrays of one network of all members, for compiled updates.
+    """The arrays that compiled updates need to train a network, for all members (independent runs).
 
     Attributes:
         network: Parameters and gradients of the network, a `Network` or `RecurrentNetwork`.
-        target: The same arrays of the target network. Without a target network, they are those of the network.
+        target: The same arrays of the target network. Without a target network, they are those of `network`.
         adam: Moments and settings of the optimiser.
-        tape: Work arrays of the forward and backward pass of one member.
+        tape: Work arrays of the forward and backward pass of one member's network.
     """
 
     network: Any
@@ -86,7 +88,7 @@ class TrainState(NamedTuple):
 
 
 def make_network(config: MemoryConfig | None, shape: Shape, members: int, dtype: DTypeLike) -> Population:
-    """Return a network for each of `members` members, which begins with LSTM layers if `config` is given."""
+    """Return `members` networks of the same shape. With `config`, each begins with LSTM layers."""
     if config is None:
         return PopulationMLP(shape, members, dtype)
     trunk = LSTMShape(shape.sizes[0], config.layers, config.units, config.forget_bias)
@@ -95,10 +97,10 @@ def make_network(config: MemoryConfig | None, shape: Shape, members: int, dtype:
 
 
 def evaluate(net: Approximator, m: int, tape: AnyTape, x: Inputs, action: AnyFloats, out: AnyFloats) -> None:
-    """Compute the outputs of member m's network for B samples, and write them to `out` `[B, out]`.
+    """Compute the outputs of the m-th network for B samples, and write them to `out` `[B, out]`.
 
     Only compiled code can call this function, because Numba selects the code for the type of the network. `action` has
-    shape `[B, A]`, or `[B, 0]` if the network takes no action. The tape stores the numbers that `differentiate` needs.
+    shape `[B, A]`, or `[B, 0]` if the network takes no action. `tape` stores the numbers that `differentiate` needs.
     """
     raise NotImplementedError
 
@@ -106,22 +108,22 @@ def evaluate(net: Approximator, m: int, tape: AnyTape, x: Inputs, action: AnyFlo
 def differentiate(
     net: Approximator, m: int, tape: AnyTape, d_out: AnyFloats, want_weights: bool, d_action: AnyFloats
 ) -> None:
-    """Propagate the gradient of a loss back through the last `evaluate` of member m, in compiled code only.
+    """Propagate the gradient of a loss back through the last `evaluate` of the m-th network (compiled code only).
 
     `d_out` `[B, out]` is the gradient with respect to the outputs for B samples. With `want_weights`, the gradient with
-    respect to the parameters overwrites the member's row of `net.gradient`. The gradient with respect to the action is
-    written to `d_action` `[B, A]`; `[B, 0]` skips it.
+    respect to the parameters overwrites row m of `net.gradient`. The gradient with respect to the action is written to
+    `d_action` `[B, A]`, unless its shape is `[B, 0]`.
     """
     raise NotImplementedError
 
 
 def of_member(x: Inputs, m: int) -> Inputs:
-    """Return views of the inputs of member m (compiled code only)."""
+    """Return views of the inputs of the m-th network (compiled code only)."""
     raise NotImplementedError
 
 
 def of_samples(x: Inputs, samples: Integers) -> Inputs:
-    """Return copies of a member's inputs for some samples (compiled code only)."""
+    """Return copies of a network's inputs for the given samples (compiled code only)."""
     raise NotImplementedError
 
 
@@ -166,7 +168,7 @@ class PolicyHead(NamedTuple):
     """A network with the rule that maps its outputs to the greedy action.
 
     Attributes:
-        network: Network of all members.
+        network: The network, with the parameters of each member (independent run).
         first: Index of the first output that is used.
         width: Number of outputs that are used.
         squash: Function that maps these outputs to [−1, 1], or "none" if they already lie in this range.

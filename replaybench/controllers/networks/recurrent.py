@@ -1,8 +1,8 @@
 """Recurrent networks of M members, with an LSTM over observations before fully connected layers.
 
-They replace fully connected networks if the plant is partially observed (Novati & Koumoutsakos 2019). The passes
-correspond to `forward` and `backward` of `mlp`, but each sample is a segment of successive observations. An action
-joins after the LSTM. The parameters of a member are one row of an array.
+Recurrent networks are used if the plant is partially observed (Novati & Koumoutsakos 2019). Forward and backward pass
+correspond to those of `mlp`, but each sample is a segment of successive observations. An action joins after the LSTM.
+The parameters of a member are one row of an array.
 """
 
 from dataclasses import dataclass
@@ -40,8 +40,8 @@ from replaybench.runtime.streams import Stream
 class RecurrentNetwork(NamedTuple):
     """The arrays of M recurrent networks, for compiled functions.
 
-    `trunk` are the LSTM layers and `head` the fully connected layers. Both use the arrays `parameters` and `gradient`
-    `[M, P]`, with P parameters of each member.
+    `trunk` are the LSTM layers and `head` the fully connected layers. The arrays `parameters` and `gradient` `[M, P]`
+    contain the P parameters of each network, and the gradient of a loss, for all these layers.
     """
 
     parameters: AnyFloats
@@ -56,8 +56,8 @@ class Histories(NamedTuple):
     Each sample is the last step of its segment. For one member, the axis M is missing.
 
     Attributes:
-        observation: Observations, oldest first, shape `[M, B, T, S]`. They must be finite after the end of a segment,
-            too.
+        observation: Observations, oldest first, shape `[M, B, T, S]`. Entries after the end of a segment must be
+            finite.
         length: Number of steps of each segment, shape `[M, B]`.
         memory: State before the first step, with H numbers; shape `[M, B, H]`. H = 0 means a zero state.
     """
@@ -68,12 +68,12 @@ class Histories(NamedTuple):
 
 
 class RecurrentTape(NamedTuple):
-    """The work arrays of one member's forward pass over B segments, which its backward pass reads.
+    """The intermediate results of a recurrent network's forward pass over B segments, for the backward pass.
 
-    `trunk` has the work arrays of the LSTM, which has L layers of U units, and `head` those of the fully connected
-    layers. `place` is the first column of this network's state in `Histories.memory`. `initial` `[B, 2 · L · U]` is the
-    state before the first step, and `length` `[B]` the number of steps of each segment. `joined` `[B, U + A]` contains
-    the outputs of the LSTM and the action, and `d_joined` the gradient with respect to them.
+    `trunk` has the work arrays of an LSTM with L layers of U units. `head` has those of the fully connected layers.
+    `place` is the first column of this network's state in `Histories.memory`. `initial` `[B, 2 · L · U]` is the state
+    before the first step, and `length` `[B]` is the number of steps of each segment. `joined` `[B, U + A]` contains the
+    outputs of the LSTM and the action, and `d_joined` contains the gradient with respect to `joined`.
     """
 
     trunk: LSTMTape
@@ -102,22 +102,22 @@ class RecurrentShape:
 
     @property
     def parameter_count(self) -> int:
-        """Number of weights and biases of one member."""
+        """Number of weights and biases of one network with this shape."""
         return self.trunk.parameter_count + self.head.parameter_count
 
     @property
     def state_size(self) -> int:
-        """Size of the recurrent state of one member."""
+        """Size of the recurrent state of one network."""
         return self.trunk.state_size
 
 
 class PopulationRecurrent:
-    """The recurrent networks of M members, which have the same shape.
+    """The recurrent networks of M members, that is independent runs whose networks have the same shape.
 
     Attributes:
         parameters: P parameters of each member, shape `[M, P]`, first of the LSTM, then of the fully connected layers.
         gradient: Gradient of a loss with respect to the parameters, shape `[M, P]`.
-        network: Both arrays as a tuple that compiled functions accept. They share memory.
+        network: A tuple for compiled functions. It shares memory with `parameters` and `gradient`.
     """
 
     def __init__(self, shape: RecurrentShape, members: int, dtype: DTypeLike = np.float32) -> None:
@@ -144,13 +144,13 @@ class PopulationRecurrent:
         self._head.initialise(stream, scheme, output_scale, output_bound)
 
     def named_weights(self, name: str) -> dict[str, AnyFloats]:
-        """Return views of the LSTM's weights, named `{name}.trunk.…`, and of other weights, named `{name}.head.…`."""
+        """Return views of the LSTM's parameters, named `{name}.trunk.…`, and of the others, named `{name}.head.…`."""
         return self._trunk.named_weights(f"{name}.trunk") | self._head.named_weights(f"{name}.head")
 
     def tape(self, segments: int, steps: int = 1, reach: int | None = None, place: int = 0) -> RecurrentTape:
         """Allocate the work arrays of passes over a number of segments with at most `steps` steps.
 
-        Gradients flow through the last `reach` steps, by default through all. `place` is the first column of this
+        Gradients flow through the last `reach` steps, by default through all steps. `place` is the first column of this
         network's state in `Histories.memory`.
         """
         dtype = self.parameters.dtype
@@ -181,7 +181,7 @@ class PopulationRecurrent:
         return out, next_state
 
     def __call__(self, x: AnyFloats, action: AnyFloats | None = None) -> AnyFloats:
-        """Return the outputs `[M, N, out]` for N inputs `[M, N, in]` of each member, each the first of an episode."""
+        """Return the outputs `[M, N, out]` for N inputs `[M, N, in]` of each network, each with a zero state."""
         return self.step(x, np.zeros((*x.shape[:2], self.shape.state_size), self.parameters.dtype), action)[0]
 
 
@@ -189,9 +189,9 @@ class PopulationRecurrent:
 def recurrent_forward(
     net: RecurrentNetwork, m: int, tape: RecurrentTape, x: Histories, action: AnyFloats, out: AnyFloats
 ) -> None:
-    """Compute the outputs of member m's network at the end of B segments, and write them to `out` `[B, out]`.
+    """Compute the outputs of the m-th recurrent network at the end of B segments, and write them to `out` `[B, out]`.
 
-    `action` has shape `[B, A]`, or `[B, 0]` if the network takes no action. The tape stores the numbers that
+    `action` has shape `[B, A]`, or `[B, 0]` if the network takes no action. `tape` stores the intermediate results that
     `recurrent_backward` needs.
     """
     joined, units, batch = tape.joined[: x.length.size], net.trunk.units, x.length.size
@@ -212,9 +212,9 @@ def recurrent_forward(
 def recurrent_backward(
     net: RecurrentNetwork, m: int, tape: RecurrentTape, d_out: AnyFloats, want_weights: bool, d_action: AnyFloats
 ) -> None:
-    """Propagate the gradient of a loss back through the last `recurrent_forward` of member m.
+    """Propagate the gradient of a loss back through the last `recurrent_forward` of the m-th network.
 
-    The arguments are those of `differentiate`. The number of samples B must be the tape's number of segments.
+    The arguments are those of `differentiate`. The number of samples must be the number of segments of `tape`.
     """
     d_joined, units = tape.d_joined, net.trunk.units
     backward(net.head, m, tape.head, d_out, want_weights, d_joined)

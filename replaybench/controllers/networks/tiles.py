@@ -1,10 +1,10 @@
 """Matrix products of all networks, for small matrices, with the same bits for any number of members.
 
 LLVM's vectoriser does not keep sums in registers across the inner loop of a product. The machine code is therefore
-generated here. It computes tiles, which are a few rows of a strip that is 128, 64 or 32 bytes wide. Each step does one
-fused multiply-add per vector. The number of rows depends on the processor's registers. The order of sums does not, so
-that results are equal on all processors. Updates of SAC and TD3 run 1.0 to 1.5 times as fast as those of RLtools with
-Intel's MKL (docs/results/speed.md).
+generated here. The code computes tiles of a product. A strip is a block of columns that is 128, 64 or 32 bytes wide,
+and a tile is a few rows of a strip. Each step does one fused multiply-add per vector. The number of rows of a tile
+depends on the processor's registers. The order of sums does not, so that results are equal on all processors. Updates
+of SAC and TD3 run 1.0 to 1.5 times as fast as those of RLtools with Intel's MKL (docs/results/speed.md).
 """
 
 import inspect
@@ -19,12 +19,12 @@ from replaybench.runtime.arrays import AnyFloats
 from replaybench.runtime.kernel import kernel
 
 STRIP_BYTES = 64
-"""Width of a strip and unit of padding: one vector of AVX-512, two of AVX2. With AVX-512, a tile may be two strips
-wide."""
+"""Width of a strip (block of columns) in bytes, to a multiple of which rows are padded. It is the width of one AVX-512
+vector or of two AVX2 vectors. With AVX-512, a tile may be two strips wide."""
 BLOCK_BYTES = 32
-"""Width of a narrow strip, and edge of a block that is transposed."""
+"""Width in bytes of a narrow strip (block of columns), and of the square blocks that are transposed."""
 THIN_ROWS = 2
-"""Products with at most this many rows compute each element from several sums, to shorten dependency chains."""
+"""Largest number of rows for which each element is computed from several sums, to shorten dependency chains."""
 _CHAINS = 4
 _INT, _INT32, _BIT, _VOID = ir.IntType(64), ir.IntType(32), ir.IntType(1), ir.VoidType()
 
@@ -38,12 +38,10 @@ def _has_avx512(context: Any) -> bool:
 
 
 def _most_rows(context: Any, width: int) -> int:
-    """Return the largest number of rows of a tile for which all sums fit in the processor's registers."""
     return 12 if _has_avx512(context) and width >= STRIP_BYTES else 6
 
 
 def _doubles(_context: Any) -> Any:
-    """Return whether the registers hold tiles of two strips."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return ir.Constant(_BIT, _has_avx512(context))
@@ -92,7 +90,7 @@ class _Vectors:
         return self.builder.icmp_signed("<", lane, self.splat(self.builder.trunc(count, _INT32)))
 
     def load_masked(self, pointer: Any, mask: Any) -> Any:
-        """Load the lanes of the mask, and zeros for the others, whose memory is not accessed."""
+        """Load the lanes that the mask selects. Other lanes are 0, and their memory is not accessed."""
         target, align = self.builder.bitcast(pointer, self.type.as_pointer()), ir.Constant(_INT32, self.bytes)
         return self._call(f"llvm.masked.load.{self.kind}.p0", self.type, target, align, mask, self.zero)
 
@@ -111,7 +109,7 @@ class _Vectors:
 
 
 class _Loop:
-    """A generated loop over `count` ≥ 0 steps, with values that registers carry from step to step."""
+    """A generated loop over `count` ≥ 0 steps, with values that stay in registers from step to step."""
 
     def __init__(self, builder: Any, count: Any, *carried: Any) -> None:
         self.builder, self._before = builder, builder.block
@@ -126,7 +124,7 @@ class _Loop:
             phi.add_incoming(value, self._before)
 
     def close(self, *following: Any) -> list[Any]:
-        """End the loop's body with the values for the next step, and return the values after the last step."""
+        """End the body of the loop with the values for the next step, and return the values after the loop."""
         builder, end = self.builder, self.builder.block
         left = builder.sub(self._left, _int(1))
         for phi, value in zip([self._left, *self.carried], [left, *following], strict=True):
@@ -143,7 +141,7 @@ class _Loop:
 
 
 def _tile(v: _Vectors, rows: int, c: Any, ldc: Any, n: Any, a: Any, strides: Any, b: Any, ldb: Any, depth: Any) -> None:
-    """Write C[:rows, :n] = A · B with all sums in registers, where three rows of A share a pointer."""
+    """Generate code for C[:rows, :n] = A · B with all sums in registers. Three rows of A share a pointer."""
     builder, (a_row, a_col) = v.builder, strides
     twice = builder.add(a_row, a_row)
     thrice = builder.add(twice, a_row)
@@ -179,7 +177,7 @@ def _write(v: _Vectors, totals: list[Any], c: Any, ldc: Any, n: Any) -> None:
 
 
 def _thin(v: _Vectors, c: Any, ldc: Any, n: Any, a: Any, a_col: Any, b: Any, ldb: Any, depth: Any) -> None:
-    """Write one row of a product from four sums over every fourth k, of which the first includes the remaining k."""
+    """Generate code for one row of a product, from four sums over every fourth k. The first includes the remainder."""
     builder = v.builder
 
     def step(a: Any, b: Any, total: Any) -> tuple[Any, Any, Any]:
@@ -198,7 +196,7 @@ def _thin(v: _Vectors, c: Any, ldc: Any, n: Any, a: Any, a_col: Any, b: Any, ldb
 
 
 def _strip_body(v: _Vectors, most: int, args: Any) -> None:
-    """Generate a product whose rows are cut into as few tiles as possible, of almost equal height."""
+    """Generate code for a product, whose rows are cut into as few tiles as possible, of almost equal height."""
     builder = v.builder
     c, ldc, rows, n, a, a_row, a_col, b, ldb, depth = args
     with builder.if_then(builder.icmp_signed("<=", rows, _int(THIN_ROWS))):
@@ -250,7 +248,7 @@ def _dots_body(v: _Vectors, _most: int, args: Any) -> None:
 
 
 def _transpose_body(v: _Vectors, _most: int, args: Any) -> None:
-    """Transpose by blocks, where each pass over a block exchanges one bit of the row and column numbers."""
+    """Generate code that transposes by blocks. Each pass over a block exchanges one bit of row and column numbers."""
     builder, edge = v.builder, v.lanes
     target, ldt, source, lds, rows, columns = args
 
@@ -296,7 +294,7 @@ def _routine(context: Any, builder: Any, name: str, real: Any, width: int, argum
 def _routine_of(name: str, width: int, arguments: str, body: Any) -> Any:
     """Return a Numba intrinsic that calls a generated routine.
 
-    Kernels pass the index of the first element after each array. `arguments` are those of `_routine`. `body` generates
+    After each array, callers pass the index of its first element. `arguments` are those of `_routine`. `body` generates
     the code, from the vector operations, the largest number of rows of a tile and the arguments.
     """
 
@@ -327,32 +325,34 @@ def _routine_of(name: str, width: int, arguments: str, body: Any) -> Any:
 double_strip, wide_strip, narrow_strip = (
     _routine_of("strip", width, "piiipiipii", _strip_body) for width in (2 * STRIP_BYTES, STRIP_BYTES, BLOCK_BYTES)
 )
-"""`strip(c, c0, ldc, rows, n, a, a0, a_row, a_col, b, b0, ldb, depth)`: C[:rows, :n] = A · B, n at most the strip's
-width."""
+"""Write C[:rows, :n] = A · B, where n is at most the width of the strip (block of columns).
+
+The call is `strip(c, c0, ldc, rows, n, a, a0, a_row, a_col, b, b0, ldb, depth)`."""
 row_dots = _routine_of("row_dots", STRIP_BYTES, "piipipi", _dots_body)
-"""`row_dots(c, c0, ldc, rows, a, a0, a_row, b, b0, depth)`: C[r] = Σ_k A[r, k] · B[k]; rows of A are contiguous."""
+"""Write C[r] = Σ_k A[r, k] · B[k], for contiguous rows: `row_dots(c, c0, ldc, rows, a, a0, a_row, b, b0, depth)`."""
 transpose = _routine_of("transpose", BLOCK_BYTES, "pipiii", _transpose_body)
-"""`transpose(target, t0, ldt, source, s0, lds, rows, columns)`: target[j, i] = source[i, j], in whole blocks."""
+"""Write target[j, i] = source[i, j] in whole blocks: `transpose(target, t0, ldt, source, s0, lds, rows, columns)`."""
 
 
 _CLOSE = 8
-"""Up to this number of strips per row, a column of a network's matrix always fits in the first-level cache."""
+"""Largest number of strips per row for which a column of a network's matrix always fits in the first-level cache."""
 
 
 @register_jitable
 def padded(length: int, itemsize: int) -> int:
-    """Return a length, in numbers of `itemsize` bytes, rounded up to whole strips.
+    """Return the row stride of a scratch matrix, which is `length` rounded up to whole strips of 64 bytes.
 
-    The rows of scratch matrices have this stride or that of `spread`.
+    `length` and the result count numbers of `itemsize` bytes.
     """
     lanes = STRIP_BYTES // itemsize
     return -(-length // lanes) * lanes
 
 
 def spread(length: int, itemsize: int) -> int:
-    """Return a padded stride of rows with which a column of a large matrix stays in the first-level cache.
+    """Return a row stride of at least `length` with which a column of a large matrix stays in the first-level cache.
 
-    Wide rows have an odd number of strips, because strides of a power of two map to the same few cache lines.
+    Wide rows have an odd number of strips of 64 bytes, because strides of a power of two map to the same few cache
+    lines. `length` and the result count numbers of `itemsize` bytes.
     """
     strips = padded(length, itemsize) * itemsize // STRIP_BYTES
     apart = strips > _CLOSE and strips % 2 == 0
@@ -367,8 +367,8 @@ def matmul(
 ) -> None:  # fmt: skip
     """Write the matrix product C = A · B of matrices in flat arrays.
 
-    Products are added in the order of k, the summed index. If C has one or two rows, each element is the sum of four
-    sums over every fourth k. Each matrix has a row stride and the index of its first element.
+    The products a_ik b_kj are added in the order of k. If C has one or two rows, each element is the sum of four sums
+    over every fourth k. Each matrix has a row stride and the index of its first element.
 
     Args:
         c: Array of C `[rows, columns]`, with first element `c0` and row stride `ldc`.
@@ -393,7 +393,6 @@ def matmul(
 
 
 def _fused(_context: Any, a: Any, b: Any, c: Any) -> Any:
-    """Return a · b + c, rounded once."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         real = args[0].type

@@ -2,8 +2,8 @@
 
 The C code computes `Policy.predict` in the same order and precision. The results have the same bits if the C library's
 tanhf gives the same bits (`docs/how-to/export-a-policy.md`). In the templates below, `NAME` and `name` stand for the
-name of the policy. Each template is one function for one member and one observation, in float32. Sums run in order, by
-fused multiply-adds.
+name of the policy. Each template is one function for one observation, in float32. Sums are computed in order, by fused
+multiply-adds.
 """
 
 import textwrap
@@ -182,18 +182,18 @@ MEMORY_STARTED    for (int n = 0; n < VECTORS; n++) {
 
 
 def number(value: float | np.float32) -> str:
-    """Return a C literal of a float32 from which a compiler reads the same bits."""
+    """Return a C literal that a compiler reads as exactly this float32 value."""
     text = f"{np.float32(value):.9g}"
     return f"{text}f" if any(mark in text for mark in ".en") else f"{text}.0f"
 
 
 def double(value: float) -> str:
-    """Return a C literal of a float64 from which a compiler reads the same bits."""
+    """Return a C literal that a compiler reads as exactly this float64 value."""
     return repr(float(value))
 
 
 VECTORS: Final = 16
-"""Number of observations in the self-test of a header."""
+"""Number of observations in the self-test of a policy's C header."""
 
 
 def c_source(policy: Policy, name: str, origin: Sequence[str], units: Units | None) -> str:
@@ -203,7 +203,7 @@ def c_source(policy: Policy, name: str, origin: Sequence[str], units: Units | No
         policy: Policy of any learner, feed-forward or recurrent.
         name: Prefix of all names in the header. It must be a C identifier in lower case.
         origin: Lines of text about the origin of the policy, for the comment at the top.
-        units: Physical units of the plant. Without them, the functions take only normalised observations and actions.
+        units: Physical units of the plant. Without units, the C functions use normalised observations and actions only.
     """
     return _Writer(policy, name, units).text(origin)
 
@@ -368,7 +368,6 @@ class _Writer:
         return "\n".join([*parts, observe, command, self._with_memory(STEP)])
 
     def _with_memory(self, text: str) -> str:
-        """Return the template `STEP` or `MAIN` for this policy, recurrent or feed-forward."""
         parts = {
             "MEMORY_DECLARED": " float *memory,",
             "MEMORY_PASSED": " memory,",
@@ -392,7 +391,6 @@ class _Writer:
 
 
 def _array(kind: str, name: str, values: NDArray[Any], write: Any) -> str:
-    """Return the definition of a constant C array with one or two axes."""
     size = "".join(f"[{length}]" for length in values.shape)
     rows = [", ".join(write(value) for value in row) for row in np.atleast_2d(values)]
     if values.ndim == 2:

@@ -53,11 +53,11 @@ class PolicyFacts:
 
 
 class Policy:
-    """The policy of one member, which maps normalised observations to actions in [−1, 1].
+    """The trained policy of one run, which maps normalised observations to actions in [−1, 1].
 
     Attributes:
-        facts: Metadata of the file from which the policy was loaded, such as plant, cell and version.
-        agent: The learner, with a single member.
+        facts: Metadata of the file from which the policy was loaded, such as plant and version.
+        agent: The learner, with the networks of this run only.
     """
 
     def __init__(self, agent: Learner, facts: dict[str, Any]) -> None:
@@ -75,8 +75,8 @@ class Policy:
         Args:
             observation: Normalised observation `[S]`, or N observations `[N, S]`.
             state: State `[N, width]` of a recurrent policy, as the last call returned it. None at the start.
-            episode_start: Which of the N episodes begin with this observation; bool, shape `[N]`. Their states are
-                reset.
+            episode_start: Whether each of the N episodes begins with this observation, so that its state is reset;
+                bool, shape `[N]`.
             deterministic: Whether to act greedily. Otherwise, a stochastic policy draws the actions at random.
 
         Returns:
@@ -107,15 +107,15 @@ class Policy:
 
 
 def load_policy(path: Path | str, member: int = 0, learner: str | None = None) -> Policy:
-    """Load the policy of one member from a file that `sweep` or `replay` wrote.
+    """Load the policy of one member, that is one of the independent runs whose policies the file contains.
 
-    If the learner is defined in a Python file, `learner` is required, because opening a file never executes code that
-    it names.
+    The commands `sweep` and `replay` write policy files. If a user's Python file defines the learner, `learner` is
+    required, because opening a policy file never executes code that it names.
 
     Args:
         path: Policy file (`.safetensors`).
         member: Index of the member in the file, from 0.
-        learner: Learner of the file, for example `path/to/file.py:ClassName`.
+        learner: Name of the learner that trained the policy, for example `path/to/file.py:ClassName`.
 
     Raises:
         UserError: The file is missing, damaged or no policy file, it has no such member, or `learner` is required.
@@ -154,7 +154,7 @@ class Units(NamedTuple):
         center: Center of each observed state; float64, shape `[S]`.
         scale: Scale of each observed state; float64, shape `[S]`.
         limit: Observations are clipped to ±limit; float64, shape `[S]`. None means no limit.
-        periodic: Which states are angles in [−π, π), shape `[S]`.
+        periodic: Whether each observed state is an angle in [−π, π); bool, shape `[S]`.
         action_names: Names of the A actions.
         action_units: Units of the actions.
         middle: Middle of the range of each action; float64, shape `[A]`.
@@ -192,7 +192,10 @@ class Cost(NamedTuple):
 
 
 def statistics_of(agent: Learner) -> Statistics | None:
-    """Return the normalisation of observations of a learner with a single member, or None if it does not normalise."""
+    """Return the statistics with which a learner normalises observations, or None if it does not normalise.
+
+    The learner must have a single member (independent run).
+    """
     normaliser = agent.normaliser.observations
     if not normaliser.on:
         return None
@@ -200,12 +203,12 @@ def statistics_of(agent: Learner) -> Statistics | None:
 
 
 def head_of(form: PolicyHead) -> Shape:
-    """Return the shape of a policy's fully connected layers, which follow the LSTM if there is one."""
+    """Return the shape of a policy's fully connected layers. In a recurrent policy, they follow the LSTM."""
     return form.network.shape.head if isinstance(form.network, PopulationRecurrent) else form.network.shape
 
 
 def weights_of(form: PolicyHead) -> dict[str, NDArray[Any]]:
-    """Return the weights of a policy's first member by name, such as `trunk.0.weight` and `head.0.bias`."""
+    """Return the weights of a policy's network by name, such as `trunk.0.weight`, for the first member only."""
     if isinstance(form.network, PopulationRecurrent):
         named = form.network.named_weights("net")
         return {name.removeprefix("net."): array[0] for name, array in named.items()}

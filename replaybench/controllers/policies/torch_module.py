@@ -83,7 +83,6 @@ class TorchPolicy(nn.Module):
         return self._actions(self.layers(seen)), after
 
     def _remember(self, seen: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the output of the last LSTM layer, and the next state, which is h and then c of each layer."""
         states = memory.chunk(2 * len(self.trunk), -1)
         after: list[Tensor] = []
         for layer, linear in enumerate(self.trunk):
@@ -112,7 +111,7 @@ def _linear(weights: dict[str, NDArray[Any]], name: str) -> nn.Linear:
 
 
 def load_torch_policy(path: Path | str, member: int = 0, learner: str | None = None) -> TorchPolicy:
-    """Return the greedy policy of one member from a policy file, as a PyTorch module.
+    """Return the greedy policy of one member (independent run) from a policy file, as a PyTorch module.
 
     `torch.export.export` accepts the module. Arguments and errors are those of `load_policy`.
     """
@@ -125,7 +124,7 @@ _OPSET: Final = 17
 
 
 def write_torch_program(policy: Policy, path: Path, about: Mapping[str, Any]) -> None:
-    """Write a policy as a `torch.export` program for any number of observations, with `about` as `policy.json`."""
+    """Write a policy as a `torch.export` program, which contains the metadata `about` as `policy.json`."""
     module = TorchPolicy(policy.agent.policy_head(), statistics_of(policy.agent)).eval()
     several = torch.export.Dim("observations")
     given = [torch.zeros(2, policy.agent.task.observation_size)]
@@ -138,9 +137,9 @@ def write_torch_program(policy: Policy, path: Path, about: Mapping[str, Any]) ->
 
 
 def onnx_model(policy: Policy, origin: Sequence[str], about: Mapping[str, Any]) -> Any:
-    """Return a policy as an ONNX model from N observations `[N, S]` to actions `[N, A]`.
+    """Return a policy as an ONNX model that maps N observations `[N, S]` to actions `[N, A]`.
 
-    A recurrent policy has its state, with H numbers, as a further input and output `[N, H]`.
+    The model of a recurrent policy has the state, with H numbers, as a further input and output `[N, H]`.
 
     Args:
         policy: Policy of any learner.

@@ -1,10 +1,10 @@
 """Sum trees for sampling in proportion to priority, from all experiences or from the newest ones.
 
-Each member has a tree of fixed shape over P positions. A position is a buffer slot or an entry of an age log. Leaves
-are float32 priorities, sixteen to a node, which is one cache line. Above them are levels of float64 sums, sixteen to a
-node. A change recomputes each sum on the path to the root from its sixteen numbers. Sums thus depend on the leaves
-alone: rounding errors do not accumulate, and a tree that is rebuilt from saved leaves draws like the saved one. A tree
-needs 4.6 bytes per position.
+Each of M members (independent learners) has a tree of fixed shape over P positions. A position is a buffer slot or an
+entry of an age log. Leaves are float32 priorities. Sixteen leaves form a node, which is one cache line. The levels
+above the leaves contain float64 sums, also in nodes of sixteen. A change recomputes each sum on the path to the root
+from its sixteen numbers. Sums therefore depend on the leaves alone, and rounding errors do not accumulate. A tree that
+is rebuilt from saved leaves draws the same samples as the saved one. A tree needs 4.6 bytes per position.
 """
 
 from collections.abc import Mapping
@@ -20,11 +20,14 @@ FAN: Final = 16
 
 
 class SumState(NamedTuple):
-    """The arrays of the sum trees of M members with P positions each, as compiled functions receive them.
+    """The arrays of M sum trees with P positions each, as compiled functions receive them.
+
+    A position is a buffer slot or an entry of an age log.
 
     Attributes:
         leaf: Priority of each position; float32, shape `[M, P']`, where P' is P rounded up to a multiple of 16.
-        sums: Sums of all levels, the lowest level first, each padded to a multiple of 16; float64, shape `[M, Q]`.
+        sums: Sums of the Q nodes of all levels, the lowest level first; float64, shape `[M, Q]`. Each level is padded
+            to a multiple of 16.
         level: Index in `sums` at which each of the L levels begins; int64, shape `[L]`. The last level is a single
             node.
     """
@@ -35,7 +38,7 @@ class SumState(NamedTuple):
 
 
 def make_sums(members: int, positions: int) -> SumState:
-    """Return sum trees of zeros, whose memory the operating system allocates on first use."""
+    """Return the sum trees of `members` buffers with all priorities 0. Memory is allocated on first use."""
     count = -(-max(1, positions) // FAN)
     padded, level, begin = count * FAN, [], 0
     while True:
@@ -52,7 +55,7 @@ def make_sums(members: int, positions: int) -> SumState:
 
 @kernel
 def _add_up(values: Any, m: int, start: int) -> float:
-    """Add sixteen numbers in four partial sums, always in the same order."""
+    """Return the sum of sixteen numbers, which are always added in the same order."""
     a, b, c, d = 0.0, 0.0, 0.0, 0.0
     for j in range(start, start + 16, 4):
         a += values[m, j]
@@ -64,13 +67,13 @@ def _add_up(values: Any, m: int, start: int) -> float:
 
 @kernel
 def sum_total(state: SumState, m: int) -> float:
-    """Return the sum of all priorities of member m."""
+    """Return the sum of all priorities in the m-th tree."""
     return float(_add_up(state.sums, m, state.level[-1]))
 
 
 @kernel
 def sum_set(state: SumState, m: int, position: int, priority: float) -> None:
-    """Set the priority (≥ 0) of a position and update the sums above it."""
+    """Set the priority (≥ 0) of a position in the m-th tree, and update the sums that include this position."""
     state.leaf[m, position] = priority
     node = position // 16
     state.sums[m, node] = _add_up(state.leaf, m, node * 16)
@@ -83,8 +86,8 @@ def sum_set(state: SumState, m: int, position: int, priority: float) -> None:
 def _pass(values: Any, m: int, start: int, target: float) -> tuple[int, float]:
     """Return how many cumulative sums of sixteen numbers are at most `target`, and the remainder of `target`.
 
-    If `target` exceeds the sum of all numbers, because of rounding, return the index of the last positive number and
-    infinity.
+    If `target` exceeds the sum of all numbers because of rounding, return the index of the last positive number, and
+    infinity as the remainder.
     """
     passed, before, total = 0, 0.0, 0.0
     for j in range(16):
@@ -101,10 +104,10 @@ def _pass(values: Any, m: int, start: int, target: float) -> tuple[int, float]:
 
 @kernel
 def find_below(state: SumState, m: int, level: int, node: int, target: float) -> int:
-    """Return the first position in a subtree whose cumulative priority exceeds `target`.
+    """Return the first position in a subtree at which the sum of priorities so far exceeds `target`.
 
-    The subtree is below node `node` of level `level`. Nodes of level 0 are positions. If `target` exceeds the sum of
-    the subtree, because of rounding, the result is the last position with a positive priority.
+    The subtree is that of node `node` on level `level` of the m-th tree. Nodes of level 0 are positions. If `target`
+    exceeds the sum of the subtree because of rounding, the result is the last position with a positive priority.
     """
     for i in range(level - 2, -1, -1):
         passed, target = _pass(state.sums, m, state.level[i] + node * 16, target)
@@ -117,16 +120,16 @@ def find_below(state: SumState, m: int, level: int, node: int, target: float) ->
 
 @kernel
 def sum_find(state: SumState, m: int, target: float) -> int:
-    """Return the first position whose cumulative priority exceeds `target`.
+    """Return the first position in the m-th tree at which the sum of priorities so far exceeds `target`.
 
-    If `target` exceeds the total, because of rounding, the result is the last position with a positive priority.
+    If `target` exceeds the total because of rounding, the result is the last position with a positive priority.
     """
     return find_below(state, m, state.level.size + 1, 0, target)
 
 
 @kernel
 def sum_rebuild(state: SumState, m: int) -> None:
-    """Recompute all sums of member m from its leaves."""
+    """Recompute all sums of the m-th tree from the priorities."""
     for node in range(state.leaf.shape[1] // 16):
         state.sums[m, node] = _add_up(state.leaf, m, node * 16)
     for i in range(1, state.level.size):
@@ -136,18 +139,18 @@ def sum_rebuild(state: SumState, m: int) -> None:
 
 
 class AgeState(NamedTuple):
-    """The arrays of the age logs of M members with C slots, as compiled functions receive them.
+    """The arrays of M age logs, which list the slots of a buffer by the age of their experiences.
 
-    An age log has P entries, more than C. Each new experience takes the next entry, so entries are in order of age. An
-    entry becomes unused when its experience is overwritten.
+    A buffer has C slots. An age log has P entries, more than C. Each new experience takes the next entry, so entries
+    are in order of age. An entry becomes unused when its experience is overwritten.
 
     Attributes:
         slot_at: Buffer slot of each entry; int32, shape `[M, P]`.
-        place_of: Entry of each buffer slot, −1 if the slot is empty; int32, shape `[M, C]`.
+        place_of: Entry of each buffer slot, or −1 if the slot is empty; int32, shape `[M, C]`.
         end: Index of the next entry; int64, shape `[M]`.
         used: Sum tree over entries, with 1 for each entry whose experience is still stored.
-        priority: Sum tree over entries with the priorities of their experiences. It is a single node of zeros if not
-            `weighted`.
+        priority: Sum tree over entries with the priorities of their experiences. If `weighted` is False, the tree is a
+            single node of zeros.
         weighted: Whether priorities are stored.
     """
 
@@ -161,7 +164,7 @@ class AgeState(NamedTuple):
 
 @kernel
 def _squeeze(ages: AgeState, m: int) -> None:
-    """Remove the unused entries of member m's age log and move the others to the front."""
+    """Remove the unused entries of the m-th age log, and move the other entries to the front."""
     kept = 0
     for place in range(ages.end[m]):
         slot = ages.slot_at[m, place]
@@ -181,7 +184,7 @@ def _squeeze(ages: AgeState, m: int) -> None:
 
 @kernel
 def age_renew(ages: AgeState, m: int, slot: int) -> None:
-    """Append a log entry of priority 0 for a new experience in a buffer slot, and discard the slot's old entry."""
+    """Append an entry with priority 0 to the m-th age log for a new experience in a slot. Discard its old entry."""
     if ages.end[m] == ages.slot_at.shape[1]:
         _squeeze(ages, m)
     place = ages.place_of[m, slot]
@@ -197,13 +200,12 @@ def age_renew(ages: AgeState, m: int, slot: int) -> None:
 
 @kernel
 def age_place(ages: AgeState, m: int, count: int, r: int) -> int:
-    """Return the age-log entry of member m's r-th newest of `count` experiences, where r is 0 for the newest."""
+    """Return the index of the r-th newest of `count` experiences in the m-th age log. The newest has r = 0."""
     return int(sum_find(ages.used, m, count - 1 - r + 0.5))
 
 
 @kernel
 def _rebuild(ages: AgeState, m: int) -> None:
-    """Rebuild member m's age log from `place_of`."""
     ages.used.leaf[m] = 0
     for slot in range(ages.place_of.shape[1]):
         place = ages.place_of[m, slot]
@@ -215,7 +217,13 @@ def _rebuild(ages: AgeState, m: int) -> None:
 
 
 class AgeLog:
-    """An initially empty log of each member's buffer slots by age, with priorities if `weighted` is true."""
+    """A log that lists the slots of each buffer by the age of their experiences.
+
+    Args:
+        members: Number of buffers M.
+        capacity: Number of slots of each buffer.
+        weighted: Whether the log also stores the priority of each experience.
+    """
 
     def __init__(self, members: int, capacity: int, weighted: bool = False) -> None:
         places = -(-(capacity + capacity // 4 + 1) // 16) * 16
@@ -229,7 +237,7 @@ class AgeLog:
         )
 
     def state_dict(self, stored: int) -> dict[str, NDArray[Any]]:
-        """Return the log entries of the first `stored` buffer slots, from which all but priorities can be rebuilt."""
+        """Return the log entries of the first `stored` slots, from which the log without priorities can be rebuilt."""
         return {"age_place": self.state.place_of[:, :stored], "age_end": self.state.end}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -247,12 +255,12 @@ class AgeLog:
 
 
 class Cover(NamedTuple):
-    """A list of tree nodes whose leaves are exactly the positions of one or several ranges, in order.
+    """A list of nodes of a sum tree that together contain exactly the positions of one or several ranges.
 
     Attributes:
         node: Index of each of K nodes in its level; int64, shape `[K]`.
-        level: Level of each node, 0 for single positions and i for sums of 16^i positions; int64, shape `[K]`.
-        upto: Sum of the priorities of all earlier nodes; float64, shape `[K + 1]`.
+        level: Level of each node, which is 0 for single positions and i for sums of 16^i positions; int64, shape `[K]`.
+        upto: Sum of priorities in the nodes before each node; float64, shape `[K + 1]`.
     """
 
     node: Integers
@@ -262,14 +270,14 @@ class Cover(NamedTuple):
 
 @kernel
 def new_cover(state: SumState) -> Cover:
-    """Return an empty list of nodes with space for two ranges."""
+    """Return an empty list of sum-tree nodes, with space for the nodes of two ranges of positions."""
     most = 4 * FAN * (state.level.size + 1)
     return Cover(np.zeros(most, np.int64), np.zeros(most, np.int64), np.zeros(most + 1))
 
 
 @kernel
 def _add_nodes(state: SumState, m: int, level: int, start: int, stop: int, cover: Cover, count: int) -> int:
-    """Append the nodes start … stop − 1 of a level whose sum is positive, and return the new number of nodes."""
+    """Append nodes start … stop − 1 of a level to `cover`, except nodes with sum 0. Return the new number of nodes."""
     for node in range(start, stop):
         value = np.float64(state.leaf[m, node]) if level == 0 else state.sums[m, state.level[level - 1] + node]
         if value > 0:
@@ -281,9 +289,9 @@ def _add_nodes(state: SumState, m: int, level: int, start: int, stop: int, cover
 
 @kernel
 def cover_range(state: SumState, m: int, start: int, stop: int, cover: Cover, count: int) -> int:
-    """Append the nodes that cover positions `start` to `stop` − 1 to a list, and return the list's new length.
+    """Append the nodes of the m-th tree that contain positions `start` … `stop` − 1 to the list `cover`.
 
-    The range must not be empty. `count` is the number of nodes in the list before the call.
+    The range must not be empty. `count` is the number of nodes in the list before the call. The new number is returned.
     """
     ends = np.empty(state.level.size + 1, np.int64)
     level = 0
@@ -301,10 +309,10 @@ def cover_range(state: SumState, m: int, start: int, stop: int, cover: Cover, co
 
 @kernel
 def cover_search(state: SumState, m: int, cover: Cover, count: int, target: Floats, position: Integers) -> None:
-    """Find, for each target, the first covered position at which the cumulative priority exceeds the target.
+    """Find the first position in `cover` at which the sum of priorities so far exceeds each of B targets.
 
-    Positions are written to `position`, shape `[B]`, for ascending targets, shape `[B]`. If a target exceeds the
-    covered sum, because of rounding, the result is the last position with a positive priority.
+    Positions are written to `position`, shape `[B]`. The targets, shape `[B]`, must be in ascending order. If a target
+    exceeds the sum of `cover` because of rounding, the result is the last position with a positive priority.
     """
     k = 0
     for b in range(target.size):

@@ -1,7 +1,7 @@
 """Rank-based probabilities P ∝ rank^−α (Schaul et al., 2016; de Bruin et al., 2018, eq. 7).
 
-The cumulative sums Σ_{r ≤ k} r^−α are tabulated for k ≤ 1024. The Euler–Maclaurin formula gives the others, up to
-rounding. The argument `sums` of all functions is the table for α that `first_sums` returns.
+The cumulative sums Σ_{r ≤ k} r^−α are tabulated for k ≤ 1024. The Euler–Maclaurin formula gives the sums for larger k,
+up to rounding. The argument `sums` of all functions is the table for α that `first_sums` returns.
 """
 
 from typing import Final
@@ -24,7 +24,7 @@ def first_sums(alpha: float) -> Sums:
 
 @kernel
 def partial_sum(sums: Sums, alpha: float, k: int) -> float:
-    """Return Σ_{r ≤ k} r^−α for any k, where `sums` is `first_sums(alpha)`."""
+    """Return the sum Σ_{r ≤ k} r^−α for any k, where `sums` is `first_sums(alpha)`."""
     m = sums.size - 1
     if k <= m:
         return float(sums[k])
@@ -62,8 +62,8 @@ def ranks_below(sums: Sums, alpha: float, count: int, mass: float) -> int:
 def segment_edges(sums: Sums, alpha: float, count: int, edges: Integers) -> None:
     """Cut the ranks 0 … count − 1 into B segments of equal probability under P ∝ (rank + 1)^−α.
 
-    Segment b has the ranks edges[b] … edges[b + 1] − 1, for B ≤ count. Each segment has at least one rank. If the
-    distribution is steep, this moves later edges to higher ranks.
+    The argument `edges` has B + 1 entries, with B ≤ count. Segment b gets the ranks edges[b] … edges[b + 1] − 1. Each
+    segment gets at least one rank. Under a steep distribution, this moves later edges to higher ranks.
     """
     segments = edges.size - 1
     edges[0], edges[segments] = 0, count
@@ -75,7 +75,10 @@ def segment_edges(sums: Sums, alpha: float, count: int, edges: Integers) -> None
 
 @kernel
 def rank_in_segment(edges: Integers, segment: int, share: float) -> tuple[int, int]:
-    """Return the rank at the fraction `share` of a segment, and the number of ranks in the segment."""
+    """Return the rank at a fraction `share` of a segment, and the number of ranks in the segment.
+
+    Segment b has the ranks edges[b] … edges[b + 1] − 1.
+    """
     low = edges[segment]
     width = edges[segment + 1] - low
     return low + int(share * width), width

@@ -1,12 +1,11 @@
-"""An exact order of buffer slots by key, which finds the slot of a rank and is updated in O(log N).
+"""Buffer slots in exact order of a float32 key, such as the TD error; updates and look-ups take O(log N).
 
-This file handles slots and float32 keys only. Slots with equal keys are ordered by slot, the lower first, or by the age
-of their experiences, the newest first.
+Slots with equal keys are ordered by slot, the lower first, or by the age of their experiences, the newest first.
 
-Each member has a B+-tree over distinct 64-bit entries. The upper 32 bits ascend as keys descend. The lower 32 bits are
+Each buffer has a B+-tree over distinct 64-bit entries. The upper 32 bits ascend as keys descend. The lower 32 bits are
 the slot or, if ties are ordered by age, the complement of the experience's number. A leaf is a row of 48 entries. An
-inner node holds up to 32 children, and for each child a lower bound and the number of its entries. Rows are padded with
-the largest value, so that work inside a node is a few loops of fixed length.
+inner node holds up to 32 children, with a lower bound and the number of entries of each child. Rows are padded with the
+largest value, so that work inside a node is a few loops of fixed length.
 
 Full nodes are split on the way down. Nodes are never merged. If no leaf is free, the tree is rebuilt by sorting, which
 happens at most once in N/5 insertions. Keys and nodes take at most 21 bytes per slot, 12 more if ties are ordered by
@@ -24,7 +23,7 @@ from replaybench.runtime.arrays import Floats32, Integers, Integers32
 from replaybench.runtime.kernel import kernel
 
 LEAF: Final = 48
-"""Number of entries of a full leaf."""
+"""Number of entries of a full leaf node."""
 INNER: Final = 32
 """Number of children of a full inner node."""
 NOTHING: Final = np.uint64(0xFFFF_FFFF_FFFF_FFFF)  # pads `leaf` and `bound`; no entry is as large
@@ -33,12 +32,12 @@ ROOT, HEIGHT, SIZE, NODES, NEWEST = 0, 1, 2, 3, 5
 
 
 class OrderState(NamedTuple):
-    """The arrays of the rank orders of M members, as compiled functions receive them.
+    """The arrays of M rank orders, which sort the slots of a buffer by a key, for compiled functions.
 
-    Each member has C slots, L leaves and I inner nodes.
+    Each order is a B+-tree with L leaves and I inner nodes over C buffer slots.
 
     Attributes:
-        image: Value of `image_of` for the key of each slot, 0 if the slot has no key; uint32, shape `[M, C]`.
+        image: Value of `image_of` for the key of each slot, or 0 if the slot has no key; uint32, shape `[M, C]`.
         number: Number of the experience in each slot, ascending in order of arrival; uint32, shape `[M, C]`. Empty if
             ties are ordered by slot.
         leaf: Ascending entries of each leaf; uint64, shape `[M, L, LEAF]`.
@@ -65,7 +64,8 @@ class OrderState(NamedTuple):
 def image_of(key: float) -> np.uint32:
     """Map a float32 key to a 32-bit integer that ascends as keys descend.
 
-    NaN counts as +inf. The map of bits is its own inverse. Only a NaN could be mapped to 0, so 0 marks absent keys.
+    NaN counts as +inf. Applying the map to the bits of a result gives the key's bits again. No key is mapped to 0, so 0
+    marks absent keys.
     """
     value = np.float32(key) + np.float32(0.0)  # turns -0.0 into 0.0
     bits = np.float32(np.inf if np.isnan(value) else value).view(np.uint32)
@@ -82,7 +82,6 @@ def _entry(state: OrderState, m: int, slot: int) -> np.uint64:
 
 @kernel
 def _up_to(numbers: NDArray[np.uint64], m: int, node: int, entry: np.uint64) -> int:
-    """Return how many numbers in a node's ascending row are at most `entry`."""
     count = 0
     for j in range(numbers.shape[2]):
         count += numbers[m, node, j] <= entry
@@ -91,7 +90,7 @@ def _up_to(numbers: NDArray[np.uint64], m: int, node: int, entry: np.uint64) -> 
 
 @kernel
 def _halve(left: NDArray[Any], right: NDArray[Any]) -> None:
-    """Move the upper half of a row to the lower half of another one, and pad both with the largest value."""
+    """Move the upper half of row `left` to the lower half of row `right`. Pad both rows with the largest value."""
     half = left.size // 2
     for j in range(half):
         right[j] = left[half + j]
@@ -175,7 +174,7 @@ def _remove(state: OrderState, m: int, slot: int) -> None:
 
 @njit(inline="always")
 def _set(state: OrderState, m: int, slot: int, image: np.uint32, arrives: bool) -> None:
-    """Set the key of a slot, given as its image, for the slot's present experience or for a new one."""
+    """Set the key of a slot, given as `image_of(key)`. `arrives` is whether the experience in the slot is new."""
     arrives &= state.number.shape[1] > 0
     if state.image[m, slot] == image and not arrives:
         return
@@ -193,7 +192,7 @@ def _set(state: OrderState, m: int, slot: int, image: np.uint32, arrives: bool) 
 
 @kernel
 def _build(state: OrderState, m: int) -> None:
-    """Build a member's tree from its keys: sort the entries, then build the levels from the leaves to the root."""
+    """Build the m-th tree from its keys by sorting the entries and building the levels from the leaves upwards."""
     slots, head = np.flatnonzero(state.image[m]), state.head[m]
     entry = np.zeros(slots.size + 1, np.uint64)
     for k in range(slots.size):
@@ -226,7 +225,7 @@ def _build(state: OrderState, m: int) -> None:
 
 @kernel
 def order_select(state: OrderState, m: int, rank: int) -> int:
-    """Return the slot at a rank of member m's order, where rank 0 is the largest key."""
+    """Return the buffer slot at a rank of the m-th order. Rank 0 belongs to the largest key."""
     borrowed = borrow(state)
     node = borrowed.head[m, ROOT]
     for _ in range(borrowed.head[m, HEIGHT]):
@@ -242,9 +241,9 @@ def order_select(state: OrderState, m: int, rank: int) -> int:
 
 @kernel
 def order_update_all(state: OrderState, slots: Indices, keys: Floats32) -> None:
-    """Set the keys of B slots of each member, both of shape `[M, B]`, in the order of the arrays.
+    """Set the sort keys of B slots in each of M buffers, given as `slots` `[M, B]` and `keys` `[M, B]`.
 
-    Negative slots are skipped. NaN counts as +inf.
+    Negative slots are skipped. NaN counts as +inf. If a slot occurs twice, its last key is used.
     """
     borrowed = borrow(state)
     for m in range(slots.shape[0]):
@@ -255,7 +254,7 @@ def order_update_all(state: OrderState, slots: Indices, keys: Floats32) -> None:
 
 @kernel
 def order_arrive_all(state: OrderState, slots: Indices, keys: Floats32) -> None:
-    """Set the key of each member's newest experience, which has just been stored in slot `slots[m]`.
+    """Set the sort key of the newest experience in each buffer, which was stored in slot `slots[m]`.
 
     Negative slots are skipped. NaN counts as +inf.
     """
@@ -267,7 +266,7 @@ def order_arrive_all(state: OrderState, slots: Indices, keys: Floats32) -> None:
 
 @kernel
 def _load(state: OrderState, m: int, keys: Floats32) -> None:
-    """Rebuild a member's tree from the keys of its first slots, where NaN marks slots without a key."""
+    """Rebuild the m-th tree from the keys of the first slots. NaN marks slots without a key."""
     state.image[m] = 0
     for slot in range(keys.size):
         if not np.isnan(keys[slot]):
@@ -276,14 +275,14 @@ def _load(state: OrderState, m: int, keys: Floats32) -> None:
 
 
 class RankOrder:
-    """The buffer slots of each member in descending order of a key, such as the absolute TD error.
+    """The slots of each of M buffers in descending order of a sort key, such as the absolute TD error.
 
     A slot is not part of the order until its key is set. Compiled functions take `state` and call the functions whose
-    names begin with `order_`. They do not check bounds, so slots and ranks must be in range. Memory is reserved for the
-    worst case and used only when nodes are.
+    names begin with `order_`. These functions do not check bounds, so slots and ranks must be in range. Memory is
+    reserved for the worst case, but the operating system allocates it on first use.
 
     Args:
-        members: Number of members M.
+        members: Number of members M, each with its own buffer.
         capacity: Number of slots C of each member.
         by_age: Whether equal keys are ordered by age, the newest first, instead of by slot.
     """
@@ -305,11 +304,11 @@ class RankOrder:
         self.state.leaf[:, 0] = NOTHING
 
     def keys(self, slots: int | None = None) -> Floats32:
-        """Return the keys of the first `slots` slots of each member (default: all), NaN for slots without a key."""
+        """Return the keys of the first `slots` slots, by default all. Slots without a key have NaN."""
         return self._keys_at((slice(None), slice(slots)))
 
     def column(self, slots: int) -> LazyColumn:
-        """Return the keys of the first `slots` slots of each member as an array whose parts are computed on request."""
+        """Return the keys of the first `slots` slots as an array whose parts are computed on request."""
         return LazyColumn((len(self.state.image), slots), np.dtype(np.float32), self._keys_at)
 
     def _keys_at(self, where: Any) -> Floats32:
@@ -318,11 +317,12 @@ class RankOrder:
         return keys
 
     def load_keys(self, keys: ArrayLike, serial: ArrayLike) -> None:
-        """Rebuild the order from saved keys, so that all ranks are those of the saved order.
+        """Rebuild the order from saved keys, with the same ranks as in the saved order.
 
         Args:
             keys: Keys of the first n ≤ C slots of each member, shape `[M, n]`. NaN marks slots without a key.
-            serial: Numbers that ascend in order of arrival, shape `[M, n]`. They are used if ties are ordered by age.
+            serial: Number of the experience in each slot, ascending in order of arrival; shape `[M, n]`. It is used if
+                ties are ordered by age.
 
         Raises:
             ValueError: The shape of the keys does not fit the order.

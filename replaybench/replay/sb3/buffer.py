@@ -85,28 +85,32 @@ class StrategyReplayBuffer(ReplayBuffer):
     """A replay buffer for Stable-Baselines3 that uses one of this package's strategies.
 
     All environments share one buffer. Steps of several environments are added in turn, so age is the order of arrival.
-    With several environments, episodes are not recorded.
+    With several environments, the ends of episodes are not recorded.
 
-    Training code must provide the items that it lists in `feedback`. It sets `context` before each `sample`, or calls
-    `set_contexts` before several. It multiplies the critic's squared errors by `weights()[0]` and the terms of the
-    actor's loss by `weights()[1]`, or their gradients. It multiplies the learning rate by `rate_factor`. It passes the
-    TD errors δ to `annotate`, and stores ‖a − π(s)‖₁ in `infos[i]["exploration"]`.
+    Some strategies need feedback from the training code. The training code lists in `feedback` what it provides:
+
+    - `phase`, `state`: It sets `context` before each `sample`, or calls `set_contexts` before several calls.
+    - `weight`: It multiplies the critic's squared errors by `weights()[0]`, and the terms of the actor's loss by
+      `weights()[1]`.
+    - `rate`: It multiplies the learning rate by `rate_factor`.
+    - `td_error`: It passes the TD errors δ to `annotate`.
+    - `exploration`: It stores ‖a − π(s)‖₁ in `infos[i]["exploration"]`.
 
     Args:
-        buffer_size: Capacity in experiences over all environments, unless the strategy has its own. FULL needs the
-            number of experiences of the run.
+        buffer_size: Capacity in experiences over all environments, unless the strategy sets a capacity. With `FULL`
+            retention, give the number of experiences of the run.
         observation_space: Box of any shape except images. Observations are stored as float32.
         action_space: Box, or Discrete for DQN.
         device, n_envs: As in Stable-Baselines3.
         optimize_memory_usage: Must be False.
-        handle_timeout_termination: Whether an episode that a time limit ended still bootstraps.
+        handle_timeout_termination: Whether targets still bootstrap if a time limit ended the episode.
         strategy: Strategy as text, such as `FIFO[Uniform]`, or parsed.
         seed: Root seed of the strategy's own random streams.
         feedback: Names of the feedback that the training code provides, from `FEEDBACK`.
 
     Attributes:
-        context: Progress and state of the agent for the next `sample`.
-        replay: The wrapped `Replay`, which has one member.
+        context: Progress of the training and state of the agent for the next `sample`.
+        replay: The wrapped `Replay`, which holds this one buffer.
 
     Raises:
         UserError: The strategy needs feedback that is not provided, or the spaces or settings are not supported.
@@ -138,7 +142,7 @@ class StrategyReplayBuffer(ReplayBuffer):
         self.reset()
 
     def reset(self) -> None:
-        """Empty the buffer and restart its random streams."""
+        """Empty the buffer, and restart its random streams from the seed."""
         fields = step_fields(int(np.prod(self.obs_shape)), self.action_dim)
         if "exploration" in self.strategy.orders:
             fields["exploration"] = 1
@@ -166,7 +170,7 @@ class StrategyReplayBuffer(ReplayBuffer):
         """Add one experience of each environment, given as arrays of shape `[n_envs, …]`.
 
         Raises:
-            UserError: A FULL buffer is full.
+            UserError: The strategy stores all experiences (`FULL`), and the buffer has no space left.
         """
         n = self.n_envs
         timeout = [self.handle_timeout_termination and info.get("TimeLimit.truncated", False) for info in infos]
@@ -189,7 +193,7 @@ class StrategyReplayBuffer(ReplayBuffer):
         self._place()
 
     def require_room(self, experiences: int) -> None:
-        """Raise `UserError` if a FULL buffer has no space for this number of further experiences."""
+        """Raise `UserError` if the strategy is `FULL` and this number of new experiences does not fit."""
         if not self.strategy.retention.bounded and self.strategy.drop is None:
             needed = int(self.replay.count[0]) + experiences
             if needed > self.buffer_size:
@@ -202,7 +206,7 @@ class StrategyReplayBuffer(ReplayBuffer):
         )
 
     def set_contexts(self, contexts: Iterable[Context]) -> None:
-        """Set the contexts of the next calls of `sample`, in order, and discard earlier ones."""
+        """Set the contexts of the next calls of `sample`, in order. Discard contexts that were set before."""
         self._contexts = iter(contexts)
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> ReplayBufferSamples:
@@ -235,7 +239,7 @@ class StrategyReplayBuffer(ReplayBuffer):
 
     @property
     def batch(self) -> ReplayBatch:
-        """The last batch as the strategy returned it. The next `sample` overwrites it."""
+        """The last sampled batch as NumPy arrays. The next call of `sample` overwrites them."""
         if self._batch is None:
             raise ValueError("no batch was drawn yet")
         return self._batch
@@ -247,7 +251,7 @@ class StrategyReplayBuffer(ReplayBuffer):
 
     @property
     def rate_factor(self) -> float:
-        """Factor on the learning rate for the last batch."""
+        """Factor by which training code multiplies the learning rate for the last batch."""
         return float(self.batch.rate_factor[0])
 
     def annotate(self, td_error: torch.Tensor) -> None:
@@ -256,7 +260,7 @@ class StrategyReplayBuffer(ReplayBuffer):
         self.replay.annotate(self.batch, {"td_error": error})
 
     def save(self, path: str | Path) -> None:
-        """Write the contents and the random streams to a checksummed HDF5 file, without pickle.
+        """Write the contents of the buffer and its random streams to an HDF5 file with checksums, without pickle.
 
         Raises:
             UserError: The file cannot be written. An existing file at `path` is unchanged.
@@ -264,10 +268,11 @@ class StrategyReplayBuffer(ReplayBuffer):
         write_record(Path(path), KIND, self._facts(), self.replay.state_dict(lazy=True))
 
     def load(self, path: str | Path) -> None:
-        """Load a file that `save` wrote, so that the buffer continues with the same draws as the saved one.
+        """Load a file that `save` wrote, so that the buffer draws the same samples as the saved one.
 
         Raises:
-            UserError: The file is damaged, is not such a file, or has other settings. The buffer is then unchanged.
+            UserError: The file is damaged, was not written by `save`, or has other settings. The buffer is then
+                unchanged.
         """
         header, arrays = read_record(Path(path), KIND)
         for name, own in self._facts().items():

@@ -1,9 +1,9 @@
 """DDPG, TD3 and SAC of Stable-Baselines3 with the feedback that replay strategies need.
 
-An update phase is one call of Stable-Baselines3's own `train()`, which is unchanged. Hooks multiply gradients by
-weights, which is the gradient of a weighted loss. Hooks also compute |δ| from the gradient of the critics' squared
+An update phase is one call of Stable-Baselines3's own, unchanged method `train()`. Hooks multiply gradients by weights.
+The results are the gradients of weighted losses. Hooks also compute |δ| from the gradient of the critics' squared
 errors, and set the learning rate before each step of an optimizer. Only the hooks that the strategy needs are
-installed, and only during a phase. Therefore copies and saved files contain none.
+installed, and only during a phase. Therefore copies and saved files contain no hooks.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,16 +35,17 @@ Tensor = torch.Tensor
 class StrategyLearner(OffPolicyAlgorithm):
     """Base class of the Stable-Baselines3 algorithms that train with a `StrategyReplayBuffer`.
 
-    It creates the buffer and applies the strategy's weights and learning-rate factors. `replay_buffer_kwargs` can
-    contain `strategy` and `seed`. The default of `seed` is the model's own seed, or 0 if that is None.
+    The class creates the buffer, and applies the strategy's weights and learning-rate factors. `replay_buffer_kwargs`
+    can contain `strategy` and `seed`. The default of `seed` is the model's own seed, or 0 if the model has none.
 
     Raises:
-        UserError: `replay_buffer_class` is not of this package, `n_steps` exceeds 1, or ERE has phases of one update.
+        UserError: `replay_buffer_class` is not of this package, `n_steps` exceeds 1, or the strategy uses ERE although
+            each call of `train` does one update only.
     """
 
     critic: ContinuousCritic
     critic_factor: ClassVar[float]
-    """Factor c of the loss of a critic, c times the mean of (Q − y)²."""
+    """The factor c in the loss of a critic, which is c times the mean of (Q − y)² for targets y."""
 
     def _setup_model(self) -> None:
         buffer = self.replay_buffer_class = self.replay_buffer_class or StrategyReplayBuffer
@@ -72,12 +73,12 @@ class StrategyLearner(OffPolicyAlgorithm):
             )
 
     def _collected_at_once(self) -> int:
-        """Return the smallest number of experiences that are collected between two update phases."""
+        """Return the smallest number of experiences that are collected between two calls of `train`."""
         schedule: Any = self.train_freq
         return self.n_envs * (int(schedule.frequency) if schedule.unit == TrainFrequencyUnit.STEP else 1)
 
     def _phase_updates(self) -> int | None:
-        """Return the number of updates of a phase, or None if it depends on the lengths of episodes."""
+        """Return the number of updates per call of `train`, or None if the number depends on episode lengths."""
         schedule: Any = self.train_freq
         if self.gradient_steps >= 0:
             return self.gradient_steps
@@ -114,7 +115,7 @@ class StrategyLearner(OffPolicyAlgorithm):
         super()._store_transition(replay_buffer, buffer_action, new_obs, reward, dones, infos)
 
     def _latest_observation(self) -> Floats32 | None:
-        """Return the latest observation, shape `[1, S]`, from each environment in turn if there are several."""
+        """Return the latest observation, shape `[1, S]`. Successive calls take the environments in turn."""
         last = self._last_original_obs if self._vec_normalize_env is not None else self._last_obs
         if last is None:
             return None
@@ -123,10 +124,9 @@ class StrategyLearner(OffPolicyAlgorithm):
         ]
 
     def train(self, gradient_steps: int, *arguments: Any, **settings: Any) -> None:
-        """Run one update phase of `gradient_steps` updates.
+        """Do `gradient_steps` updates by Stable-Baselines3's own `train`.
 
-        The strategy chooses samples, weights and learning rate, and receives the TD errors. Stable-Baselines3 does the
-        rest, with the other arguments.
+        The strategy chooses samples, weights and factors on the learning rate, and receives the TD errors.
         """
         buffer = self.strategy_buffer
         needed, weights = needs(buffer.strategy), buffer.strategy.weights
@@ -149,7 +149,7 @@ class StrategyLearner(OffPolicyAlgorithm):
             yield Context(update, updates, progress, self._latest_observation())
 
     def _on_critics(self, module: torch.nn.Module, arguments: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-        """Install hooks that weight the critics' squared errors at these Q values and pass |δ| to the buffer."""
+        """Install hooks that weight the critics' squared errors at the Q values in `values` and store |δ|."""
         if arguments[1].requires_grad or not torch.is_grad_enabled():
             return  # this pass belongs to the actor or to a target
         # Registered before the weights, which are not part of δ.
@@ -180,16 +180,15 @@ class StrategyLearner(OffPolicyAlgorithm):
             group["lr"] = rate
 
     def _actor_outputs(self) -> list[torch.nn.Module]:
-        """Return the modules through whose outputs `[B, …]` all gradients of the actor's loss pass."""
+        """Return the modules whose outputs `[B, …]` pass on all gradients of the actor's loss."""
         raise NotImplementedError
 
     def _optimizers(self) -> list[torch.optim.Optimizer]:
-        """Return the optimizers whose learning rate follows the schedule."""
         raise NotImplementedError
 
 
 class StrategyTD3(StrategyLearner, TD3):
-    """Stable-Baselines3's TD3 with any replay strategy except those with `Synth`."""
+    """Stable-Baselines3's TD3 with any replay strategy except those with `Synth` or `ReFER`."""
 
     critic_factor = 1.0
 
@@ -201,11 +200,11 @@ class StrategyTD3(StrategyLearner, TD3):
 
 
 class StrategyDDPG(StrategyTD3, DDPG):
-    """Stable-Baselines3's DDPG with any replay strategy except those with `Synth`."""
+    """Stable-Baselines3's DDPG with any replay strategy except those with `Synth` or `ReFER`."""
 
 
 class StrategySAC(StrategyLearner, SAC):
-    """Stable-Baselines3's SAC with any replay strategy except those with `Synth`.
+    """Stable-Baselines3's SAC with any replay strategy except those with `Synth` or `ReFER`.
 
     The entropy coefficient is tuned on unweighted samples.
 

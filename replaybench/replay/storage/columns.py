@@ -1,9 +1,9 @@
 """Stored experiences of a population, one contiguous float32 row for each of N slots of M members.
 
 A row contains all fields of an experience, so that storing or reading an experience touches few cache lines. Named
-columns are views of the rows. If the unit of replay is several steps, a row contains the steps one after the other.
-Each slot has the serial number of its experience, by which stale annotations are recognised. It is 1 for the member's
-first experience, and 0 for an empty slot.
+columns are views of the rows. If an experience is a segment of several steps, a row contains the steps one after the
+other. Each slot has the serial number of its experience. The number is 1 for the member's first experience, and 0 for
+an empty slot. It shows whether an experience was overwritten since it was sampled.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ from replaybench.runtime.kernel import kernel
 
 @dataclass(frozen=True)
 class LazyColumn:
-    """An array whose parts are computed on request.
+    """An array whose parts are computed on request, for writing large arrays to files.
 
     Attributes:
         shape: Shape of the array, `[M, N, …]`.
@@ -39,12 +39,12 @@ class LazyColumn:
 
 
 State = dict[str, NDArray[np.generic]]
-"""The arrays that a resumed run needs, by name. The first axis of each array is the member."""
+"""The arrays that a resumed run needs, by name. The first axis of each array is that of the members."""
 Indices = Integers
 
 
 def _uncount(typing_context: Any, state: Any) -> Any:
-    """Return arrays without reference counts, which the caller's arguments must keep alive."""
+    """Return arrays without reference counts. The caller must keep the original arrays alive."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         borrowed = args[0]
@@ -78,18 +78,19 @@ _AHEAD: Final = 8  # rows prefetched in advance
 
 
 class Columns:
-    """Storage for `capacity` experiences of each member.
+    """Storage for `capacity` experiences of each of M independent learners (members).
 
     Args:
         members: Number of members M.
         capacity: Number of slots N of each member.
         fields: Number of values of each field, by name, in storage order.
-        steps: Number of steps in a slot.
+        steps: Number of steps in a slot. It is above 1 if an experience is a segment of several steps.
 
     Attributes:
         rows: Stored values; float32, shape `[M, N, steps · W]` for W values per step. The operating system allocates
             memory when rows are first written.
-        serial: Serial number of the experience in each slot, 0 if the slot is empty; uint32, shape `[M, N]`.
+        serial: Number, in order of collection, of the experience in each slot; uint32, shape `[M, N]`. It is 0 if the
+            slot is empty.
         spans: Position of each field among the W values of a step.
     """
 
@@ -104,11 +105,11 @@ class Columns:
         self.serial = aligned_zeros((members, capacity), np.uint32)
 
     def column(self, name: str) -> Floats32:
-        """Return a view of one field of N slots, `[M, N, width]`, or `[M, N, steps, width]` for several steps."""
+        """Return a view of one field, shape `[M, N, width]`, or `[M, N, steps, width]` if slots hold several steps."""
         return self.views(self.rows)[name]
 
     def views(self, rows: Floats32) -> dict[str, Floats32]:
-        """Split rows of B samples per member into a view of each field, `[M, B, width]` or `[M, B, steps, width]`."""
+        """Split rows of B samples into a view of each field, shape `[M, B, width]` or `[M, B, steps, width]`."""
         if self.steps > 1:
             rows = rows.reshape(*rows.shape[:2], self.steps, self.width)
         return {name: rows[..., span] for name, span in self.spans.items()}
@@ -118,10 +119,10 @@ class Columns:
 def write(
     rows: Floats32, serial: NDArray[np.uint32], slots: Integers, serials: Integers, new: Floats32, count: Integers
 ) -> None:
-    """Store one new experience of each member in slot `slots[m]`, or none if it is −1.
+    """Store a new experience in slot `slots[m]` of the m-th buffer, unless `slots[m]` is −1.
 
-    The experience has the values `new[m]` and the serial number `serials[m]`. If it is stored in the first free slot,
-    the number of filled slots, `count[m]`, increases.
+    The experience has the values `new[m]` and the serial number `serials[m]`. If the slot is the first free one, the
+    number of filled slots, `count[m]`, increases.
     """
     for m in range(slots.size):
         if slots[m] >= 0:
@@ -137,8 +138,8 @@ def gather(
 ) -> None:
     """Copy sampled experiences and their serial numbers from the buffer to a batch.
 
-    `idx` contains the slots of B samples of each member, shape `[M, B]`. The values are written to `out`, shape
-    `[M, B, W]` for W values per slot, and the serial numbers to `out_serial`.
+    `idx` contains the slots of B samples from each of M buffers, shape `[M, B]`. The values are written to `out`, shape
+    `[M, B, W]` for W values per slot. The serial numbers are written to `out_serial`, shape `[M, B]`.
     """
     members, batch = idx.shape
     capacity, width = rows.shape[1], rows.shape[2]

@@ -1,7 +1,7 @@
-"""Checks of buffer files before use: metadata against a schema, arrays against a table of shapes and types.
+"""Checks of the metadata, shapes and types in buffer files before use.
 
-Checksums detect damage, not forgery. All functions that read buffers open them here, and may then rely on types, shapes
-and counts. Values are not checked, because that needs a pass over the file.
+Checksums detect damage, not forgery. All functions that read buffer files open them with `open_buffer`. They rely on
+the checked types, shapes and counts. Values are not checked, because that needs a pass over the file.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,7 +41,7 @@ _NEEDED: Final = ("serial", "count", "collected", "offers")
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """The learner and the settings of the run that filled a buffer, for use by other programs."""
+    """The learner and the settings of the run that filled a buffer, as buffer files store them."""
 
     learner: Name
     settings: dict[str, Any]
@@ -50,7 +50,7 @@ class Origin:
 
 @dataclass(frozen=True, kw_only=True)
 class BufferFacts:
-    """The metadata of a buffer file (docs/reference/buffer-format.md), of which only `fields` is always present."""
+    """The metadata of a buffer file, as in docs/reference/buffer-format.md. Only `fields` is required."""
 
     fields: dict[str, Width]
     order: tuple[str, ...] = ()
@@ -82,12 +82,12 @@ class BufferFile:
         record: The open file.
         facts: The metadata.
         shapes: Shapes of the arrays, by name.
-        steps: Largest number of steps in a slot, 1 if experiences are stored one by one.
-        slots: Number of slots N of each member.
+        steps: Largest number of steps in a slot. It is 1 if experiences are stored one by one.
+        slots: Number of slots N of each member, that is each of M independent learners.
         count: Number of filled slots of each member; int64, shape `[M]`.
         collected: Number of experiences that each member has collected; int64, shape `[M]`.
-        offers: Number of each member's units (steps, segments or episodes) that reached the retention rule; int64,
-            shape `[M]`.
+        offers: Number of steps (or segments, or episodes) of each member that the retention rule stored or discarded;
+            int64, shape `[M]`.
 
     Raises:
         UserError: The metadata or arrays are not those of a buffer, or are inconsistent.
@@ -114,18 +114,18 @@ class BufferFile:
 
     @property
     def members(self) -> int:
-        """Number of members M."""
+        """Number of members M, that is of independent learners whose experiences the file contains."""
         return len(self.count)
 
     def fact(self, name: str) -> Any:
-        """Return an entry of the metadata, and raise `UserError` if the file does not contain it."""
+        """Return an entry of the metadata, or raise `UserError` if the file does not contain the entry."""
         value = getattr(self.facts, name)
         if value is None:
             raise UserError(f"the facts of {self.path}: {name!r} is missing")
         return value
 
     def check_recordings(self, numbers: Sequence[int]) -> None:
-        """Raise `UserError` unless the file contains experiences and recordings with these indices."""
+        """Raise `UserError` unless the file contains experiences and has members with the given indices."""
         if not self.count.any():
             raise UserError(f"{self.path} holds no experiences")
         for number in numbers:
@@ -154,7 +154,7 @@ class BufferFile:
                 raise UserError(f"{self.path}: {name} is {dtype} of shape {actual}, not {due[1]} of shape {due[0]}")
 
     def _due(self, name: str, steps: tuple[int, ...]) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
-        """Return the required shape and dtype of an array, or None if the strategy or the learner decides them."""
+        """Return the required shape and dtype of an array, or None if these depend on the strategy or the learner."""
         members, slots = self.shapes["serial"]
         if name in self.facts.fields:
             return (members, slots, *steps, self.facts.fields[name]), np.dtype("f4")
@@ -170,6 +170,6 @@ class BufferFile:
 
 @contextmanager
 def open_buffer(path: Path) -> Iterator[BufferFile]:
-    """Open and check a buffer file, with the errors of `open_record` and `BufferFile`."""
+    """Open and check a buffer file as a context manager, with the errors of `open_record` and `BufferFile`."""
     with open_record(path, "buffer") as record:
         yield BufferFile(record)

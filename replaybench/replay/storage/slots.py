@@ -1,6 +1,6 @@
 """Units of replay (steps, segments, episodes), and statistics of the noise in sampled experiences.
 
-The statistics show how far a strategy favours noisy samples, as strategies that favour large TD errors do.
+The statistics show whether a strategy favours noisy samples. Strategies that favour large TD errors do.
 """
 
 from collections.abc import Mapping
@@ -20,10 +20,10 @@ _MOST: Final = np.iinfo(np.uint16).max
 
 @dataclass(frozen=True)
 class Unit:
-    """The experiences that are stored, ranked and sampled together: a step, a segment or an episode.
+    """The type of unit, that is a step, segment or episode, which a buffer stores and samples as a whole.
 
     Attributes:
-        steps: Largest number of successive steps of one episode in a unit.
+        steps: Largest number of successive steps in a unit. They belong to one episode.
         episode: Whether a unit is a whole episode.
     """
 
@@ -39,12 +39,12 @@ STEP = Unit()
 
 
 def segment(steps: int) -> Unit:
-    """Return the unit of replay that has at most `steps` successive steps of an episode."""
+    """Return the type of unit for buffers that store and sample segments of at most `steps` steps."""
     return Unit(steps)
 
 
 def episode(most: int) -> Unit:
-    """Return the unit of replay that is a whole episode of at most `most` steps."""
+    """Return the type of unit for buffers that store and sample whole episodes of at most `most` steps."""
     return Unit(most, episode=True)
 
 
@@ -52,8 +52,8 @@ class Assembly:
     """The unit (segment or episode) that each member is collecting, and the lengths of its stored units.
 
     Attributes:
-        rows: Steps of the current unit collected so far; float32, shape `[M, steps · W]` for W values per step.
-        filled: Number of these steps; int64, shape `[M]`.
+        rows: Steps of each member's unfinished unit; float32, shape `[M, steps · W]` for W values per step.
+        filled: Number of steps in each unfinished unit; int64, shape `[M]`.
         length: Number of steps of each stored unit; uint16, shape `[M, N]` for N slots.
     """
 
@@ -64,9 +64,12 @@ class Assembly:
         self.length = np.zeros((members, capacity), np.uint16)
 
     def extend(self, row: Floats32, active: Bools, ended: Bools) -> Bools:
-        """Append one step `row[m]` of each active member to its unit, and return which members' units are complete.
+        """Append the step `row[m]` of each active member to the member's unit, a segment or episode.
 
         `ended` marks members whose episode ends with this step. Units do not extend over the end of an episode.
+
+        Returns:
+            Whether each member's unit is complete; bool, shape `[M]`.
         """
         if self.unit.episode and (active & (self.filled == self.unit.steps)).any():
             raise OverflowError(f"an episode is longer than the {self.unit.steps} steps of its unit of replay")
@@ -78,7 +81,7 @@ class Assembly:
         return complete
 
     def finish(self, complete: Bools, slots: Integers) -> None:
-        """Record the lengths of complete units and begin new units.
+        """Record the lengths of complete units (segments or episodes), and begin new units.
 
         `slots[m]` is the buffer slot in which the unit of member m was stored, or −1 if it was discarded.
         """
@@ -88,7 +91,7 @@ class Assembly:
         self.filled[complete] = 0
 
     def lengths(self, idx: Integers) -> NDArray[np.uint16]:
-        """Return the number of steps of the units in sampled slots, both `[M·U, B]` for U batches of each member."""
+        """Return the number of steps in each sampled buffer slot, for slots `[M·U, B]` of U batches per member."""
         length: NDArray[np.uint16] = np.take_along_axis(self.length, idx.reshape(len(self.length), -1), axis=1)
         return length.reshape(idx.shape)
 
@@ -104,7 +107,7 @@ class Assembly:
 
 
 def mean_over_steps(values: Floats32, length: NDArray[np.uint16]) -> Floats32:
-    """Return the means of `values` `[M, B, steps]` over the first `length` `[M, B]` steps of each sample."""
+    """Return the mean of `values` `[M, B, steps]` over the first `length` `[M, B]` steps of each sample."""
     own = np.arange(values.shape[2]) < length[:, :, None]
     total = np.where(own, values, 0).sum(axis=2)
     mean: Floats32 = (total / np.maximum(length, 1)).astype(np.float32)
@@ -115,7 +118,7 @@ FIELDS = ("sensor_noise", "actuator_noise")
 
 
 class NoiseTally:
-    """Statistics of the absolute sensor and actuator noise, in normalised units, in all sampled experiences.
+    """Statistics of the absolute sensor and actuator noise in the sampled experiences, in normalised units.
 
     Attributes:
         total: Sum of the absolute noise of each state and action; float64, shape `[M, S + A]`.
@@ -127,12 +130,12 @@ class NoiseTally:
         self.replays = np.zeros(members, np.int64)
 
     def count(self, sensor_noise: Floats32, actuator_noise: Floats32, stored: Bools) -> None:
-        """Add the noise of U new batches of B samples of each member.
+        """Update the statistics with the noise of new samples, for U batches of B samples per member.
 
         Args:
-            sensor_noise: Noise of the observations, shape `[M·U, B, S]`.
-            actuator_noise: Noise of the actions, shape `[M·U, B, A]`.
-            stored: Whether each member stores experiences. Other members are not counted, and their noise must be zero.
+            sensor_noise: Noise of the observations, shape `[M·U, B, S]`. It must be 0 for members without experiences.
+            actuator_noise: Noise of the actions, shape `[M·U, B, A]`. It must be 0 for members without experiences.
+            stored: Whether the buffer of each member contains experiences, so that its samples are counted.
         """
         states, members = sensor_noise.shape[2], len(self.total)
         _add(self.total[:, :states], sensor_noise.reshape(members, -1, states))
@@ -140,7 +143,7 @@ class NoiseTally:
         self.replays += sensor_noise.shape[0] // members * sensor_noise.shape[1] * stored
 
     def mean(self) -> Floats:
-        """Return the mean absolute noise of each member, shape `[M, S + A]`, NaN before the first sample."""
+        """Return the mean absolute noise in each member's samples, shape `[M, S + A]`, or NaN without samples."""
         with np.errstate(invalid="ignore"):
             return self.total / self.replays[:, None]
 

@@ -1,8 +1,8 @@
 """Values of stored steps that depend on their episode: traces, history windows and episode starts.
 
 A trace is a value that a learner maintains for each stored step, such as an importance weight. Traces are stored in a
-separate array, so that a pass along an episode reads a few bytes per step. Links lead from each step to the slots of
-its neighbours. The learner's `TraceRule` computes the values.
+separate array, so that a pass along an episode reads a few bytes per step. Links give the buffer slots of the previous
+and the next step. The learner's `TraceRule` computes the values.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,13 +26,14 @@ class Traces:
     """The values that a learner maintains for each stored step, and the links between steps of an episode.
 
     Attributes:
-        values: The K traces of each slot; float32, shape `[M, N, K]` for N slots.
-        previous: Slot of the previous step of the same episode, −1 if it is not stored; int32, shape `[M, N]`.
-        next: Slot of the next step of the same episode, −1 if it is not stored; int32, shape `[M, N]`.
+        values: The K values of each buffer slot; float32, shape `[M, N, K]` for N slots of each of M members.
+        previous: Slot of the previous step of the same episode, or −1 if that step is not stored; int32, shape
+            `[M, N]`.
+        next: Slot of the next step of the same episode, or −1 if that step is not stored; int32, shape `[M, N]`.
         last: Slot of each member's latest step, −1 if the step is not stored or ended its episode; int64, shape `[M]`.
 
     Raises:
-        ValueError: Two traces have the same name, or one has the name of a link.
+        ValueError: Two traces have the same name, or a trace is named `previous`, `next` or `last`.
     """
 
     def __init__(self, rule: TraceRule, members: int, capacity: int) -> None:
@@ -47,27 +48,27 @@ class Traces:
 
     @property
     def slot_bytes(self) -> int:
-        """Number of bytes that traces and links take per slot."""
+        """Number of bytes per buffer slot, for the values and the links between steps."""
         return self.values.itemsize * self.values.shape[2] + self.previous.itemsize + self.next.itemsize
 
     def view(self, name: str) -> Floats32:
-        """Return a view of one trace, shape `[M, N]` for N slots of each member."""
+        """Return a view of the trace with this name, shape `[M, N]` for N buffer slots of each member."""
         return self.values[:, :, self.rule.names.index(name)]
 
     def follow(self, experience: Mapping[str, NDArray[Any]], active: Bools) -> None:
-        """Call the learner's trace rule with the new experience of each active member, before it is stored."""
+        """Call the learner's `TraceRule` with the new experience of each active member, before storage."""
         self.rule.followed(self.values, np.where(active, self.last, -1), experience)
 
     def evict(self, slots: Slots) -> None:
-        """Call the trace rule and remove the links before the step in slot `slots[m]` (−1: none) is overwritten."""
+        """Call the learner's `TraceRule` and remove links before slot `slots[m]` is overwritten, unless it is −1."""
         self.rule.evicting(self.values, self.previous, self.next, slots)
         _unlink(self.previous, self.next, self.last, slots)
 
     def store(self, experience: Mapping[str, NDArray[Any]], slots: Slots, active: Bools, ended: Bools) -> None:
-        """Link each active member's new step to the previous step of its episode, and call the learner's trace rule.
+        """Link each active member's new step to the previous step of the episode, and call the learner's `TraceRule`.
 
-        `slots[m]` is the slot in which the step was stored, or −1 if it was discarded. Traces that `experience` does
-        not contain begin at 0.
+        `slots[m]` is the slot in which the step was stored, or −1 if the step was discarded. Traces of the step that
+        `experience` does not contain begin at 0.
         """
         for k, name in enumerate(self.rule.names):
             self._first[:, k] = experience[name][:, 0] if name in experience else 0
@@ -76,11 +77,11 @@ class Traces:
         self.rule.stored(self.values, self.previous, self.next, slots, over)
 
     def annotate(self, idx: Slots, annotations: Mapping[str, NDArray[Any]]) -> None:
-        """Call the trace rule with the values that the learner returned for steps in slots `idx`, skipping −1."""
+        """Call the learner's `TraceRule` with the learner's values for steps in slots `idx`. Entries −1 are skipped."""
         self.rule.annotated(self.values, self.previous, self.next, idx, annotations)
 
     def of(self, idx: Slots) -> Floats32:
-        """Return the K traces of the steps in slots `idx`, shape `[M, B, K]` for B slots of each member."""
+        """Return the K traces of sampled steps, shape `[M, B, K]`, for their buffer slots `idx` `[M, B]`."""
         return np.take_along_axis(self.values, idx[:, :, None], axis=1)
 
     def state_dict(self, stored: int) -> dict[str, NDArray[Any]]:
@@ -157,9 +158,10 @@ MEMORY: Final = "memory"
 
 
 def windows(columns: Columns, traces: Traces, idx: Slots, steps: int) -> Window:
-    """Return the window of each sample, which is the steps of its episode up to the sample, at most `steps`.
+    """Return the observations of the last `steps` steps up to each sampled step.
 
-    `idx` contains the buffer slots of B samples of each member, shape `[M, B]`.
+    A window has fewer steps if the episode began later or if earlier steps are not stored. `idx` contains the buffer
+    slots of B samples of each member, shape `[M, B]`.
     """
     state, stored = columns.spans["observation"], columns.spans.get(MEMORY, slice(0, 0))
     observation = np.zeros((*idx.shape, steps, state.stop - state.start), np.float32)
@@ -195,11 +197,13 @@ NONE = np.uint32(0xFFFF_FFFF)
 
 
 class EpisodeStarts:
-    """The serial number of the first experience of each episode, by which steps are assigned to episodes.
+    """A record of the experience with which each episode begins, by which steps are assigned to episodes.
+
+    Experiences of a member are numbered from 1 in order of collection.
 
     Attributes:
-        starts: Serial numbers in ascending order; uint32, shape `[M, E]` for at most E episodes. Unused entries hold
-            the largest uint32. The array is enlarged when an episode does not fit.
+        starts: Number of the first experience of each episode, ascending; uint32, shape `[M, E]` for at most E
+            episodes. Unused entries hold the largest uint32. The array is enlarged when an episode does not fit.
         known: Number of episodes that each member has begun; int64, shape `[M]`.
         begins: Whether each member's next experience begins an episode; bool, shape `[M]`.
     """
@@ -211,7 +215,7 @@ class EpisodeStarts:
         self._most = np.zeros(1, np.int64)
 
     def step(self, collected: Integers, active: Bools, ended: Bools) -> None:
-        """Count one more experience of each active member in `collected`, and record beginnings of episodes.
+        """Add 1 to `collected[m]` for each active member, and record the experiences that begin an episode.
 
         `ended` marks members whose episode ends with this experience.
         """
@@ -243,7 +247,6 @@ def _step(
     ended: Bools,
     most: Integers,
 ) -> None:
-    """Count experiences, record episode starts, and write the largest number of episodes of any member to `most`."""
     for m in range(collected.size):
         if active[m]:
             collected[m] += 1
@@ -255,11 +258,13 @@ def _step(
 
 
 def numbering(starts: NDArray[np.uint32], serial: NDArray[np.uint32]) -> dict[str, LazyColumn]:
-    """Return the columns `episode` and `step` of each slot, from 0, whose parts are computed on request.
+    """Return the arrays `episode` and `step`, numbered from 0, of the experience in each buffer slot.
+
+    Parts of the arrays are computed on request. Experiences of a member are numbered from 1 in order of collection.
 
     Args:
-        starts: Serial numbers of the first experience of each of E episodes, shape `[M, E]`.
-        serial: Serial number of the experience in each of N slots, 0 if the slot is empty; shape `[M, N]`.
+        starts: Number of the first experience of each of E episodes, shape `[M, E]`.
+        serial: Number of the experience in each of N slots, or 0 if the slot is empty; shape `[M, N]`.
     """
 
     def part(which: int) -> Callable[[tuple[int, slice]], NDArray[np.uint32]]:
@@ -271,9 +276,10 @@ def numbering(starts: NDArray[np.uint32], serial: NDArray[np.uint32]) -> dict[st
 def episode_and_step(
     starts: NDArray[np.uint32], serial: NDArray[np.uint32]
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Return the episode and the step, both from 0, of one member's experiences with these serial numbers.
+    """Return the episode and the step, numbered from 0, of each experience of one member.
 
-    `starts` contains the serial numbers of the first experience of each of the member's episodes.
+    `serial` contains the numbers of the experiences in order of collection. `starts` contains the number of the first
+    experience of each episode.
     """
     episode = np.searchsorted(starts, serial, side="right") - 1
     first = starts[np.maximum(episode, 0)]

@@ -19,11 +19,11 @@ from replaybench.runtime.streams import next_below
 class AER(Annealed):
     """Attentive experience replay, which samples states that are similar to the agent's state (Sun et al., 2020).
 
-    ⌈λB⌉ distinct candidates are drawn uniformly. The B candidates that are most similar to a recent observation of the
-    agent form the batch. Similarity is the cosine of the two observations, or 0 if one of them is zero. Of equally
-    similar candidates the earlier ones are taken, and the batch is in the order of the draws. If fewer than ⌈λB⌉
-    experiences are stored, all of them are candidates. λ falls linearly from λ₀ = `first` to 1 over the fraction
-    `alpha` of the run. It also multiplies the learning rate.
+    For a batch of B samples, ⌈λB⌉ distinct candidates are drawn uniformly. The B candidates that are most similar to a
+    recent observation of the agent form the batch. Similarity is the cosine of the two observations, or 0 if one of
+    them is zero. Among equally similar candidates, those drawn first are selected. The batch is in the order of the
+    draws. If fewer than ⌈λB⌉ experiences are stored, all of them are candidates. λ falls linearly from λ₀ = `first` to
+    1 over the fraction `alpha` of the run. λ also multiplies the learning rate.
     """
 
     needs_state = True
@@ -34,15 +34,15 @@ class AER(Annealed):
 
 
 class _Scratch(NamedTuple):
-    """Temporary arrays for draws of n candidates.
+    """Temporary arrays for drawing n candidate experiences, from which AER selects a batch.
 
     Attributes:
         slots: Candidate slots of one member and of the next member, shape `[2, n]`.
         similarity: Similarity of each candidate to the agent's state, shape `[n]`.
         norm: Squared norm of each candidate's observation, shape `[n]`.
         seen: Hash table of drawn slots; int64, shape `[2^q]`. Entries below `turn` << 32 are from earlier draws.
-        turn: Number of draws so far; int64, shape `[1]`.
-        pool: Slots to draw from without replacement if few are stored; int64, shape `[2n]`.
+        turn: Number of draws so far, each of n candidates; int64, shape `[1]`.
+        pool: Slots to draw from without replacement if few experiences are stored; int64, shape `[2n]`.
     """
 
     slots: Integers
@@ -110,7 +110,7 @@ def _draw_similar(
 
 @kernel
 def _keep_best(n: int, slots: Indices, scratch: _Scratch, kept: Indices) -> None:
-    """Write the B most similar of n candidates to `kept` in draw order, and repeat them if n < B."""
+    """Write the B most similar of n candidates to `kept` in draw order. If n < B, candidates are repeated."""
     count, similarity = min(kept.size, n), scratch.similarity
     bar = np.partition(similarity[:n], n - count)[n - count]  # similarity of the last of the best
     above = 0
@@ -129,7 +129,7 @@ def _keep_best(n: int, slots: Indices, scratch: _Scratch, kept: Indices) -> None
 
 @kernel
 def _draw_distinct(stream: NDArray[np.uint64], count: int, n: int, slots: Indices, scratch: _Scratch) -> None:
-    """Draw n of `count` slots without replacement, by redrawing repeated slots or by shuffling all slots."""
+    """Draw n of `count` slots without replacement, by redrawing repeated slots or by a shuffle of all slots."""
     if count < 2 * n:
         for i in range(count):
             scratch.pool[i] = i
@@ -154,7 +154,6 @@ def _draw_distinct(stream: NDArray[np.uint64], count: int, n: int, slots: Indice
 
 @kernel
 def _compare(rows: Floats32, m: int, first: int, state: Floats32, n: int, slots: Indices, scratch: _Scratch) -> None:
-    """Compute the cosine of `state` and the stored observation of each candidate."""
     own = 0.0
     for s in range(state.size):
         own += np.float64(state[s]) * np.float64(state[s])

@@ -36,7 +36,7 @@ class Drop(Term):
             raise UserError(f"Drop({self.probability}): give a probability in [0, 1), or rate for 1 − 50/f")
 
     def at(self, frequency: float) -> Drop:
-        """Return the term with its probability at a control rate in Hz."""
+        """Return the modifier with the number that `rate` means at a control rate in Hz as its probability."""
         if self.probability != "rate":
             return self
         return Drop(max(0.0, 1.0 - BASE_FREQUENCY / frequency))
@@ -52,7 +52,7 @@ class RunningDrop(Drawing):
         self.probability = description.probability
 
     def filter(self, offered: Bools) -> None:
-        """Set `offered[m]` to False for each discarded experience, drawing only for members that offer one."""
+        """Set `offered[m]` to False if the m-th experience is discarded. Draw numbers only where it was True."""
         _drop(self.stream.state, self.probability, offered)
 
 
@@ -64,20 +64,20 @@ def _drop(stream: NDArray[np.uint64], probability: float, offered: Bools) -> Non
 
 
 class Model(Protocol):
-    """The interface of the model of plant and policy with which `Synth` computes synthetic experiences."""
+    """The interface through which `Synth` computes synthetic experiences from a plant's model and a policy."""
 
     def possible(self, action: Floats32) -> Floats32:
-        """Map actions that are drawn uniformly from [−1, 1], shape `[M, A]`, to actions that the learner can take."""
+        """Map uniformly random actions in [−1, 1], shape `[M, A]`, to actions that the learner can take."""
 
     def simulate(self, observation: Floats32, action: Floats32) -> tuple[Floats, Floats, Bools]:
-        """Simulate one noise-free step, and return next observation `[M, S]`, reward `[M]` and termination `[M]`."""
+        """Simulate a step without noise, and return next observation `[M, S]`, reward `[M]` and termination `[M]`."""
 
     def explore(self, observation: Floats32) -> tuple[Floats32, Floats32, Mapping[str, Floats32]]:
-        """Return the action that each member's agent would take now at a given observation, with exploration.
+        """Return the exploring action that each member's agent would now take at a given observation.
 
         Returns:
-            The action a `[M, A]`, its distance ‖a − π‖₁ from the policy's action `[M]`, and the other fields that the
-            learner stores, `[M, width]` by name.
+            The action a `[M, A]`, the distance ‖a − π(s)‖₁ `[M]` from the policy's action, and the other fields that
+            the learner stores, `[M, width]` by name.
         """
 
     def deviation(self, observation: Floats32, action: Floats32) -> Floats32:
@@ -88,14 +88,15 @@ class Model(Protocol):
 class Synth(Term):
     """Random replacement of new experiences by synthetic ones (de Bruin et al., 2018, section 6.2.1).
 
-    Next state and reward of a synthetic experience come from the plant's model, without noise.
+    The model of the plant computes next state and reward of a synthetic experience, without noise.
 
     Attributes:
-        state: Probability of a uniformly drawn state s, with the policy's action there, exploration included.
-        action: Probability of an action a that is drawn uniformly from those that the learner can take.
-        refresh: Probability that a synthetic experience which is to be overwritten is replaced by another synthetic one
-            (section 6.3.1). Otherwise it stays. Below 1, no other stored experience is replaced by a synthetic one, so
-            that the share of synthetic experiences is constant.
+        state: Probability of replacing the state by a uniformly random one. The action is then that of the policy in
+            this state, with exploration.
+        action: Probability of replacing the action by a uniformly random one that the learner can take.
+        refresh: Probability that a synthetic experience is replaced by a new synthetic one when its slot is due to be
+            overwritten (section 6.3.1). Otherwise the old one stays. If `refresh` is below 1, synthetic experiences
+            replace only synthetic ones in a full buffer. Their fraction is then constant.
     """
 
     state: float = 0.0
@@ -116,7 +117,8 @@ class Synth(Term):
 class RunningSynth(Drawing):
     """The object that replaces experiences by synthetic ones during a run, as `Synth` describes.
 
-    If `refresh` is below 1, `synthetic` marks the slots with synthetic experiences; bool, shape `[M, N]` for N slots.
+    If `refresh` is below 1, the array `synthetic` marks slots with synthetic experiences; bool, shape `[M, N]` for N
+    buffer slots.
     """
 
     def __init__(self, description: Synth, view: BufferView, model: Model | None) -> None:
@@ -130,8 +132,8 @@ class RunningSynth(Drawing):
     def alter(self, row: Floats32, slots: Indices, fresh: Bools) -> None:
         """Replace some of the members' new experiences by synthetic ones, before they are stored in `slots`.
 
-        `row` contains the W values of each experience, shape `[M, W]`. `fresh` marks members whose slot is empty. An
-        entry of `slots` becomes −1 if the old experience stays.
+        `row` contains the W values of each experience, shape `[M, W]`. `fresh` marks members whose buffer slot is
+        empty. An entry of `slots` becomes −1 if the slot keeps its old experience.
         """
         views = {name: row[:, span] for name, span in self.columns.spans.items()}
         observation, action = views["observation"].copy(), views["action"].copy()
@@ -184,7 +186,10 @@ def _choose(
     observation: Floats32,
     action: Floats32,
 ) -> None:
-    """Choose the type of each experience (0: unchanged, 1: new state, 2: new action) and draw the state or action."""
+    """Choose the type of each experience, and draw the random state or action.
+
+    The types are 0 (unchanged), 1 (random state) and 2 (random action).
+    """
     for m in range(slots.size):
         if slots[m] < 0:
             continue

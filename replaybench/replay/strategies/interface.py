@@ -1,7 +1,7 @@
 """Interfaces of retention, sampling and weighting rules.
 
-A frozen dataclass describes each part of a strategy. Its `start` method returns the running form. This is the object
-that executes the part during a run and holds its state for all members.
+A frozen dataclass describes each part of a strategy. Its `start` method returns the object that executes the part
+during a run. This object holds the state of the part for all members, that is all independent learners of the run.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class BufferView(NamedTuple):
 
     Attributes:
         root: Root seed of the study.
-        members: Numbers of the M members.
+        members: Numbers of the M members, that is the independent learners of the run.
         capacity: Number of buffer slots of each member.
-        bounded: Whether the buffer has a fixed size. A FULL buffer has the size that its run needs.
+        bounded: Whether the buffer has a fixed size. With `FULL` retention, it has space for all steps of the run.
         in_turn: Whether slots are filled and overwritten in turn, so that slot order is age order.
         columns: The stored experiences.
-        orders: The rank orders of the experiences, by metric.
-        episodes: The beginnings of the episodes.
+        orders: The experiences of each member, sorted by a metric such as `td_error`, for each metric.
+        episodes: The first experience of each episode.
         traces: Values that the learner maintains for each stored step, or None.
     """
 
@@ -52,7 +52,7 @@ class BufferView(NamedTuple):
     traces: Traces | None
 
     def stream(self, purpose: str) -> Stream:
-        """Return the members' random streams for a purpose, such as `sampling`."""
+        """Return a random stream of each member for a purpose, such as `sampling`."""
         return Stream(self.root, self.members, purpose)
 
 
@@ -60,11 +60,12 @@ class Context(NamedTuple):
     """The progress of the training and the agents' states, on which sampling and weighting can depend.
 
     Attributes:
-        update: Index of the update in its update phase, from 0.
+        update: Index of the update in its update phase, from 0. A phase consists of the updates after an episode or
+            rollout.
         updates_in_phase: Number of updates in the phase.
         progress: Progress of the run, from 0 at the first episode to 1 at the end.
         state: Recent observation of each agent, shape `[M, S]`, or None if the sampling does not need it.
-        updates_before: Number of earlier updates in the run, which `Replay` sets.
+        updates_before: Number of earlier updates in the run. `Replay` sets it.
     """
 
     update: int = 0
@@ -75,21 +76,24 @@ class Context(NamedTuple):
 
 
 class Running:
-    """Base class, without state, of the objects that execute a part of a strategy during a run."""
+    """Base class of the objects that execute a part of a strategy during a run, such as retention or sampling."""
 
     def stored(self, slots: Indices) -> None:
-        """Update the state after a new experience of each member was stored in slot `slots[m]` (−1: none)."""
+        """Update the state after new experiences were stored, one per member in buffer slot `slots[m]`.
+
+        An entry −1 means that the member stored no experience.
+        """
 
     def state_dict(self, stored: int) -> State:
-        """Return the arrays that a resumed run needs, with arrays that have an entry per slot cut to `stored` slots."""
+        """Return the arrays that a resumed run needs. Arrays with an entry per slot are cut to `stored` slots."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore the arrays that `state_dict` returned, so that all later results are the same."""
+        """Restore the arrays that `state_dict` returned, so that a resumed run has the same results."""
 
 
 class Drawing(Running):
-    """Base class of the objects that execute a part of a strategy with a random stream of each member."""
+    """Base class of the objects that execute a part of a strategy during a run and draw random numbers."""
 
     def __init__(self, view: BufferView, purpose: str) -> None:
         self.stream = view.stream(purpose)
@@ -109,28 +113,28 @@ class Term:
     name: ClassVar[str] = ""
     """Name of the term in the strategy notation. If it is empty, the name of the class is used."""
     second: ClassVar[str] = ""
-    """Name of the field whose value is another term, written after a plus sign as in `ERE+PER`, or empty."""
+    """Name of the field that holds a second term, as PER in `ERE+PER`, or empty if there is no second term."""
     always_written: ClassVar[bool] = False
-    """Whether the notation writes the values of parameters even if they are the defaults."""
+    """Whether the notation writes the values of parameters even if these are the defaults."""
     keywords: ClassVar[bool] = False
     """Whether the notation always writes `parameter=value`, because a value alone is ambiguous."""
     no_parameters: ClassVar[str] = ""
-    """Error message for parameters of a term that has none, or empty."""
+    """Error message if a user gives parameters to a term that has none, or empty for the usual message."""
 
     @classmethod
     def written_name(cls) -> str:
-        """Return the name of the term in the notation, which for a class in a user's file includes the file."""
+        """Return the name of the term in the strategy notation. For a class in a user's file, it includes the file."""
         return name_in_file(cls) or cls.name or cls.__name__
 
     @classmethod
     def parameters(cls) -> dict[str, dataclasses.Field[Any]]:
-        """Return the fields that the notation writes in brackets, by name, keyword-only ones last."""
+        """Return the fields that the strategy notation writes in brackets, by name. Keyword-only fields are last."""
         fields = sorted(dataclasses.fields(cls), key=lambda field: field.kw_only is True)
         return {field.name: field for field in fields if field.name != cls.second}
 
     @classmethod
     def kinds(cls, parameter: str) -> tuple[Any, ...]:
-        """Return the type or types that the value of a parameter can have."""
+        """Return the types that the value of a parameter of the term can have."""
         hint = typing.get_type_hints(cls)[parameter]
         return typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
 
@@ -140,7 +144,7 @@ class Term:
         return f"{first}{self.in_brackets()}{behind}"
 
     def in_brackets(self) -> str:
-        """Return the parameters that differ from their defaults as text in brackets, or an empty text."""
+        """Return the parameters of the term that differ from their defaults, as text in brackets or an empty string."""
         fields = self.parameters()
         changed = {
             name: self._plain(name)
@@ -162,11 +166,11 @@ class Term:
 
 
 class Draws(NamedTuple):
-    """The arrays to which a sampling rule writes the draws of B samples of each member.
+    """The output arrays of a sampling rule, which draws B samples from the buffer of each of M members.
 
     Attributes:
         idx: Buffer slot of each sample; int64, shape `[M, B]`.
-        probability: Probability of each draw, NaN if it is not known; float64, shape `[M, B]`.
+        probability: Probability of each draw, or NaN if the probability is unknown; float64, shape `[M, B]`.
         rate_factor: Factor on each member's learning rate; float32, shape `[M]`.
     """
 
@@ -176,13 +180,14 @@ class Draws(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """Counts of the use of a buffer so far.
+    """The numbers of batches and experiences so far, from which weights of samples can be computed.
 
     Attributes:
         updates: Number of batches drawn for each member, including the current one.
-        phase_end: The same number at the end of the current update phase.
-        offers: Number of new experiences of each member that reached the retention rule, shape `[M]`.
-        stored: Number of experiences that each member stores, shape `[M]`.
+        phase_end: Number of batches at the end of the current update phase. A phase consists of the updates after an
+            episode or rollout.
+        offers: Number of new experiences of each member that the retention rule stored or discarded, shape `[M]`.
+        stored: Number of experiences in the buffer of each member, shape `[M]`.
     """
 
     updates: int
@@ -196,7 +201,7 @@ class RunningWeighting(Running, ABC):
 
     @abstractmethod
     def weigh(self, context: Context, usage: Usage, draws: Draws, weight: Floats32) -> None:
-        """Write the weight of each of B samples of each member to `weight`, shape `[M, B]`."""
+        """Write the loss weight of each sample to `weight`, shape `[M, B]` for B samples per member."""
 
 
 @dataclass(frozen=True)
@@ -204,7 +209,7 @@ class Weighting(Term, ABC):
     """Base class of weighting rules, which give each sample a weight in the loss."""
 
     by_probability: ClassVar[bool] = False
-    """Whether weights depend on the probabilities of the draws."""
+    """Whether weights depend on the probabilities with which samples are drawn."""
     slot_bytes: ClassVar[int] = 0
     """Approximate memory per buffer slot in bytes."""
 
@@ -213,7 +218,7 @@ class Weighting(Term, ABC):
 
     @property
     def steady(self) -> bool:
-        """Whether weights are independent of the progress of the run."""
+        """Whether weights do not depend on the progress of the run."""
         return False
 
     @abstractmethod
@@ -222,7 +227,7 @@ class Weighting(Term, ABC):
 
 
 _MOST: Final = 1_000_000_000
-"""Largest capacity of a retention, which is also the limit in studies."""
+"""Largest capacity of a buffer, in experiences per member. Study files have the same limit."""
 
 
 class RunningRetention(Running, ABC):
@@ -233,11 +238,11 @@ class RunningRetention(Running, ABC):
         """Choose the slot to overwrite for each member whose buffer is full.
 
         Args:
-            offers: Number of new experiences of each member that reached this rule, including the current one; int64,
-                shape `[M]`.
+            offers: Number of new experiences of each member so far, including the current one; int64, shape `[M]`.
+                Experiences that `Drop` discarded are not counted.
             capacity: Number of buffer slots of each member.
-            slots: Input and output, int64, shape `[M]`. An entry −2 means that the buffer is full. Replace it by a
-                slot, or by −1 to discard the new experience. Leave other entries unchanged.
+            slots: Input and output, int64, shape `[M]`. An entry −2 means that the buffer is full. Implementations
+                replace −2 by a slot, or by −1 to discard the new experience. They leave other entries unchanged.
         """
 
 
@@ -258,9 +263,9 @@ class Retention(Term, ABC):
     orders: ClassVar[tuple[str, ...]] = ()
     """Metrics (`td_error`, `exploration`) by which the buffer must rank the experiences."""
     traces: ClassVar[tuple[str, ...]] = ()
-    """Names of the traces that the learner must maintain for each stored step."""
+    """Names of the values, called traces, that the learner must maintain for each stored step."""
     slot_bytes: ClassVar[int] = 0
-    """Approximate memory per buffer slot in bytes, without that of rank orders."""
+    """Approximate memory per buffer slot in bytes. The memory for ranking by `orders` is not included."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -281,7 +286,7 @@ class Retention(Term, ABC):
 
 
 FEEDBACK: Final = ("td_error", "rate", "phase")
-"""The possible entries of `Sampling.feedback`."""
+"""The names that `Sampling.feedback` can contain."""
 
 
 class RunningSampling(Drawing, ABC):
@@ -292,16 +297,20 @@ class RunningSampling(Drawing, ABC):
 
     @abstractmethod
     def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
-        """Draw samples for each member and write them to `draws`.
+        """Draw samples for each member, and write their slots and probabilities to `draws`.
 
-        `count` is the number of experiences that each member stores, at least 1. `offers` is the number of new
-        experiences of each member that reached the retention rule. Both have the shape `[M]`.
+        Args:
+            context: Progress of the training and recent observations of the agents.
+            count: Number of experiences in the buffer of each member, at least 1; int64, shape `[M]`.
+            offers: Number of new experiences of each member that the retention rule stored or discarded; int64, shape
+                `[M]`.
+            draws: Output arrays.
         """
 
     def annotate(self, idx: Indices, td_error: Floats32) -> None:
-        """Update priorities with the absolute TD errors of B samples of each member, shape `[M, B]`.
+        """Update priorities with the absolute TD errors of samples, shape `[M, B]` for B samples per member.
 
-        `idx` contains the buffer slots of the samples. Negative entries must be skipped.
+        `idx` contains the buffer slots of the samples. Implementations skip negative entries of `idx`.
         """
 
 
@@ -314,22 +323,23 @@ class Sampling(Term, ABC):
     needs_state: ClassVar[bool] = False
     """Whether draws depend on a recent observation of each agent, `Context.state`."""
     feedback: ClassVar[tuple[str, ...]] = ()
-    """What the rule needs from training, as a tuple of names.
+    """Names of the inputs that the rule needs from the training code.
 
-    `td_error`: TD errors of the samples after each update. `rate`: a learner that multiplies its learning rate by
-    `Draws.rate_factor`. `phase`: the numbers of updates in `Context`.
+    `td_error` means that the learner returns the TD errors of the samples after each update. `rate` means that the
+    learner multiplies its learning rate by `Draws.rate_factor`. `phase` means that `Context` has the numbers of
+    updates.
     """
     independent: ClassVar[bool] = False
-    """Whether draws depend neither on each other nor on the update, so that batches can be drawn in advance."""
+    """Whether samples depend neither on each other nor on the update, so that batches can be drawn in advance."""
     steady: ClassVar[bool] = False
-    """Whether draws are independent of the progress of the run."""
+    """Whether the distribution of samples does not depend on the progress of the run."""
     by_place: ClassVar[bool] = False
-    """Whether draws depend on the buffer's capacity or on the slots of experiences, even if only by rounding."""
+    """Whether samples depend on the buffer's capacity or on the slots of experiences, even if only by rounding."""
     importance_undefined: ClassVar[str] = ""
-    """Reason why importance weights make no sense with these draws, or empty."""
+    """Reason why importance weights are undefined for this sampling rule, or empty if they are defined."""
 
     weighting: ClassVar[Weighting | None] = None
-    """Default weighting, which is used unless the strategy names another one."""
+    """Weighting of samples that is used unless the strategy names another one."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -338,15 +348,18 @@ class Sampling(Term, ABC):
 
     @property
     def needs_phase(self) -> bool:
-        """Whether draws depend on the index of the update in a phase whose length the training schedule decides."""
+        """Whether samples depend on the index of the update among the updates after an episode or rollout.
+
+        The rule then has no own setting for the number of these updates.
+        """
         return False
 
     def in_phases(self, updates: int) -> Sampling:
-        """Return this sampling with phases of `updates` updates, if `needs_phase` is true."""
+        """Return a copy of this rule for `updates` updates per episode. Rules with `needs_phase` implement it."""
         raise NotImplementedError
 
     def slot_bytes(self, in_turn: bool) -> int:
-        """Return the approximate memory per buffer slot in bytes, which may depend on whether slots are `in_turn`."""
+        """Return the approximate memory per slot in bytes, where `in_turn` is whether slots are overwritten in turn."""
         return 0
 
     @abstractmethod

@@ -1,10 +1,10 @@
 """The strategy notation `Retention[Sampling]` and its registries of names (de Bruin et al., 2018, section 5.2).
 
 Modifiers of new experiences are prefixes (`Drop(0.5)*Synth(action=0.2)*FIFO[Uniform]`). Modifiers of weights and
-gradients are suffixes (`FIFO[Uniform+ReFER]`). A text is parsed to frozen dataclasses, and `str` of the result is
-canonical. Commands, legends, hashes and files contain this text. The spellings of the authors' public code (`resv`,
-`expl_1.2`, `PER_0.7`, `FULL DB`) and of their papers (`ReF-ER-1`) are accepted. `path/to/file.py:ClassName` can take
-the place of a name.
+gradients are suffixes (`FIFO[Uniform+ReFER]`). A text is parsed to frozen dataclasses. `str` of the result is the
+canonical text, which commands, legends, hashes and files contain. The spellings of the authors' public code (`resv`,
+`expl_1.2`, `PER_0.7`, `FULL DB`) and of published papers (`ReF-ER-1`) are accepted. `path/to/file.py:ClassName` can
+replace a name.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ ENTRIES: Final = Registry(
     group="",
     also_named=(),
 )
-"""The modifiers of new experiences, which installed packages cannot extend."""
+"""The modifiers of new experiences by name. Installed packages cannot add modifiers."""
 RETENTIONS: Final = _registry(
     "retention strategy",
     "interface:Retention",
@@ -86,7 +86,7 @@ _SIGNS: Final = "()*·+[]"
 
 
 class _Written(NamedTuple):
-    """A term of the notation as text, where `whole` is the text of the whole strategy."""
+    """A term of the strategy notation as text. `whole` is the text of the whole strategy."""
 
     whole: str
     name: str
@@ -134,7 +134,7 @@ def _parse(text: str) -> Strategy:
 
 
 def _signs_in_path(text: str) -> str:
-    """Return the path of an existing file in the text that contains a character of the notation, or an empty text."""
+    """Return a path in the text if its file exists and the path has a character of the notation, else an empty text."""
     starts = [0, *(place + 1 for place, sign in enumerate(text) if sign in _SIGNS)]
     ends = [match.start() + len(".py") for match in re.finditer(r"\.py:", text)]
     paths = (text[start:end].strip() for end in ends for start in starts if start < end)
@@ -182,7 +182,7 @@ def _split_term(term: str, whole: str) -> _Written:
 
 
 def _read_sampling(first: _Written, suffixes: list[_Written]) -> tuple[Any, list[_Written]]:
-    """Build the sampling, which for a joint one such as `ERE+PER` includes a suffix, and return the other suffixes."""
+    """Return the sampling rule and the remaining suffixes. A joint rule such as `ERE+PER` uses one of the suffixes."""
     for place, term in enumerate(suffixes):
         joined = f"{first.name}+{term.name}"
         joined = SAMPLINGS.spelled(_ALIASES.get(joined.casefold(), joined))
@@ -198,7 +198,6 @@ def _read_sampling(first: _Written, suffixes: list[_Written]) -> tuple[Any, list
 
 
 def _read(registry: Registry, term: _Written) -> Any:
-    """Build the dataclass of a term from a registry."""
     if term.name not in registry and not in_file(term.name):
         for here, other in ((RETENTIONS, SAMPLINGS), (SAMPLINGS, RETENTIONS)):
             if registry is here and term.name in other:
@@ -230,7 +229,6 @@ def _built(kind: type[Term], arguments: Mapping[str, Any]) -> Any:
 
 
 def _arguments(kind: type[Term], term: _Written) -> dict[str, Any]:
-    """Parse the arguments of a term, which are given in order or by name."""
     name, whole, fields = term.name, term.whole, list(kind.parameters())
     if term.arguments and kind.no_parameters:
         raise UserError(f"strategy {whole!r}: {kind.no_parameters}")
@@ -250,7 +248,6 @@ def _arguments(kind: type[Term], term: _Written) -> dict[str, Any]:
 
 
 def _value(text: str, kinds: Sequence[Any], where: str) -> float | bool | str | None:
-    """Parse the text of an argument as one of the types of its parameter."""
     words: dict[str, bool | str | None] = {}
     for kind in kinds:
         if typing.get_origin(kind) is Literal:

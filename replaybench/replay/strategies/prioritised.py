@@ -1,4 +1,4 @@
-"""Prioritised sampling: `PER` by rank and `PERprop` in proportion to the TD error (Schaul et al., 2016)."""
+"""Prioritised sampling by rank (`PER`) and in proportion to the TD error (`PERprop`; Schaul et al., 2016)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,8 +25,9 @@ _LEAST: Final = np.float32(2.0**-126)
 class PERprop(Sampling):
     """Proportional prioritised sampling with P ∝ p = (|δ| + ε)^α (Schaul et al., 2016).
 
-    δ is the TD error in the last update with the experience. New experiences, and those whose |δ| is not finite, get
-    the member's largest p so far. The sum of all p is cut into B equal parts, and one experience is drawn from each.
+    δ is the TD error in the last update that used the experience. New experiences, and experiences whose |δ| is not
+    finite, get the largest p of the run so far. The sum of all p is cut into B equal parts, for the batch size B. One
+    experience is drawn from each part.
     """
 
     alpha: float = 0.6
@@ -79,7 +80,7 @@ class _RunningPERprop(RunningSampling):
 
 
 def read_priority(state: Mapping[str, NDArray[Any]]) -> Floats32:
-    """Return the priorities `[M, n]` in a checkpoint, and raise `ValueError` if one is negative or not finite."""
+    """Return the saved priorities, shape `[M, n]`, or raise `ValueError` if one is negative or not finite."""
     priority: Floats32 = state["priority"]
     if not ((priority >= 0) & (priority < np.inf)).all():
         raise ValueError("a priority is negative or not finite")
@@ -88,7 +89,10 @@ def read_priority(state: Mapping[str, NDArray[Any]]) -> Floats32:
 
 @kernel
 def priority_of(td_error: float, largest: Floats32, m: int, alpha: float, epsilon: float) -> Any:
-    """Return the priority (|δ| + ε)^α, or member m's largest one if it is not finite, and update the largest."""
+    """Return the priority (|δ| + ε)^α of an experience, and update the m-th buffer's largest priority so far.
+
+    If the priority is not finite, the largest priority so far is returned.
+    """
     priority = np.float32((abs(np.float64(td_error)) + epsilon) ** alpha)
     if not priority < np.inf:
         return largest[m]
@@ -128,10 +132,10 @@ def _draw_proportional(sums: SumState, stream: NDArray[np.uint64], draws: Draws)
 class PER(Sampling):
     """Rank-based prioritised sampling with P ∝ rank^−α (Schaul et al., 2016; de Bruin et al., 2018, eq. 7).
 
-    Experiences are ranked by |δ| in the last update with the experience, which is infinite for new ones. Ranks are
-    updated with every TD error. They are cut into B segments of equal probability, each with at least one rank. One
-    experience is drawn uniformly from each segment. With fewer than B stored experiences, sample b is drawn by rank^−α
-    from the b-th of B equal parts of the probability.
+    Experiences are ranked by |δ| in the last update that used the experience. |δ| is infinite for new experiences.
+    Ranks are updated with every TD error. For the batch size B, ranks are cut into B segments of equal probability,
+    each with at least one rank. One experience is drawn uniformly from each segment. If fewer than B experiences are
+    stored, sample b is drawn by rank^−α from the b-th of B equal parts of the probability.
     """
 
     alpha: float = 0.7

@@ -1,4 +1,4 @@
-"""Sampling of recent experiences: `ERE` and `ERE+PER` (Wang & Ross, 2019)."""
+"""Sampling of recent experiences by `ERE` and `ERE+PER` (Wang & Ross, 2019)."""
 
 from __future__ import annotations
 
@@ -38,18 +38,19 @@ from replaybench.runtime.streams import next_below, next_double
 class ERE(Sampling):
     """Emphasising recent experience (ERE), which samples from the newest experiences (Wang & Ross, 2019).
 
-    Update k of an update phase with K updates samples uniformly from the newest c_k experiences (section 3.2, eq. 2):
+    An update phase consists of the K updates after an episode or rollout. Update k of a phase samples uniformly from
+    the newest c_k experiences (section 3.2, eq. 2):
 
         c_k = max(N · η^(k · 1000 / K), c_min).
 
-    N is the capacity of the buffer, or the number of stored experiences in a FULL buffer. c_k is rounded down, and is
-    at most the number of stored experiences. η changes linearly over the run.
+    N is the capacity of the buffer. With `FULL` retention, N is the number of stored experiences. c_k is rounded down,
+    and is at most the number of stored experiences. η changes linearly over the run.
 
     Attributes:
         eta: Initial η.
         c_min: Smallest c_k; by default min(5000, N/200). The paper uses 5000 for a capacity of 10⁶.
         last: Final η.
-        phase: Number K of updates in a phase; by default the training schedule decides it.
+        phase: Number K of updates in a phase; by default the training schedule decides K.
         reverse: Whether c_k increases within a phase, as in the paper's comparison of update orders (section 4.2).
     """
 
@@ -82,9 +83,9 @@ class ERE(Sampling):
         return 0 if in_turn else 15
 
     def newest(self, context: Context, capacity: int | None, count: Indices) -> Indices:
-        """Return c_k, the number of newest experiences to sample from, of members that store `count` experiences.
+        """Return the number of newest experiences to sample from, for buffers that store `count` experiences.
 
-        `capacity` is N, or None if N is the number of stored experiences.
+        It is c_k of Wang & Ross (2019, section 3.2). `capacity` is N, or None if N is the number of stored experiences.
         """
         eta = self.eta + (self.last - self.eta) * context.progress
         k, updates = context.update + 1, context.updates_in_phase
@@ -105,7 +106,10 @@ class ERE(Sampling):
 
 
 class RunningERE(RunningSampling):
-    """The object that samples by ERE during a run, with a log of ages if slot order is not age order."""
+    """The object that samples from the newest experiences by ERE during a run.
+
+    The object maintains a log of ages, unless the order of buffer slots is the order of age.
+    """
 
     weighted = False
 
@@ -115,7 +119,7 @@ class RunningERE(RunningSampling):
         self.ages = AgeLog(len(view.members), 0 if view.in_turn else view.capacity, self.weighted)
 
     def newest(self, context: Context, count: Indices) -> Indices:
-        """Return c_k, the number of newest experiences to sample from, for each member."""
+        """Return the number of newest experiences to sample from, c_k of Wang & Ross (2019), for each member."""
         return self.description.newest(context, self.view.capacity if self.view.bounded else None, count)
 
     def stored(self, slots: Indices) -> None:
@@ -170,8 +174,9 @@ _PRIORITIES: Final = PERprop()
 class EREPER(ERE):
     """ERE with prioritised sampling from the newest experiences (Wang & Ross, 2019, section 3.4).
 
-    The priorities of the newest c_k experiences, in order of age, are cut into B equal parts. One experience is drawn
-    from each part. The default weights are those of the paper's Algorithm 2.
+    ERE samples from the newest c_k experiences only. Here, the sum of their priorities, in order of age, is cut into B
+    equal parts, for the batch size B. One experience is drawn from each part, with probability in proportion to its
+    priority. The default weights are those of the paper's Algorithm 2.
     """
 
     priorities: PERprop = _PRIORITIES
@@ -284,7 +289,7 @@ def _draw_log_by_priority(
 
 @kernel
 def _draw_covered(stream: NDArray[np.uint64], sums: SumState, m: int, cover: Cover, nodes: int, draws: Draws) -> None:
-    """Draw one position from each of B equal parts of the priorities that the nodes of `cover` sum up."""
+    """Draw B positions in proportion to priority, one from each of B equal parts of the sum over `cover`."""
     batch, within = draws.idx.shape[1], cover.upto[nodes]
     target = np.empty(batch)
     for b in range(batch):

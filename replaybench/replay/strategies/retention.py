@@ -1,7 +1,7 @@
 """Retention strategies FIFO, FULL, Resv, TDE and Expl (de Bruin et al., 2018, section 7.1), and FarPol.
 
-Novati & Koumoutsakos (2019) drop the oldest episodes. `FIFO` drops the oldest steps instead. Their public code can also
-drop the episode with the largest fraction of far-policy steps, which is `FarPol`.
+Novati & Koumoutsakos (2019) drop the oldest episodes. `FIFO` drops the oldest steps instead. The public code of these
+authors can also drop the episode with the largest fraction of far-policy steps. `FarPol` implements this rule.
 """
 
 from collections.abc import Mapping
@@ -55,9 +55,10 @@ class _RunningFULL(RunningRetention):
 
 @dataclass(frozen=True)
 class Resv(Retention):
-    """Reservoir retention, which keeps each experience so far with equal probability (Vitter, 1985).
+    """Reservoir retention, which keeps every experience of the run with equal probability (Vitter, 1985).
 
-    Experience number i enters a full buffer of capacity C with probability C/i and overwrites a uniformly drawn one.
+    The i-th experience enters a full buffer of capacity C with probability C/i. It overwrites a stored experience that
+    is drawn uniformly.
     """
 
     def start(self, view: BufferView) -> RunningRetention:
@@ -83,7 +84,7 @@ _RANKS_PER_SEGMENT: Final = 500
 
 @dataclass(frozen=True)
 class _Ranked(Retention):
-    """Base class of retentions that overwrite experiences with a small metric (de Bruin et al., 2018, section 7.1.2).
+    """Base class of rules that overwrite experiences with a small metric (de Bruin et al., 2018, section 7.1.2).
 
     The experience with the r-th smallest metric is overwritten with P ∝ r^−α (eq. 7). Among equal metrics the oldest
     experience has the first rank, as in the authors' public code. Equal metrics are common: if a learner rarely
@@ -109,7 +110,7 @@ class _Ranked(Retention):
             raise UserError(f"{name}: segments must be a whole number ≥ 1, authors or none, not {self.segments}")
 
     def start_by(self, metric: str, view: BufferView) -> RunningRetention:
-        """Return the object that chooses slots to overwrite by this metric during a run."""
+        """Return the object that chooses the slots to overwrite by this metric during a run."""
         rule = max(_FEWEST_SEGMENTS, view.capacity // _RANKS_PER_SEGMENT)
         segments = rule if self.segments == "authors" else int(self.segments or 0)
         order = view.orders[metric].state
@@ -120,7 +121,7 @@ class _Ranked(Retention):
 class TDE(_Ranked):
     """Retention that overwrites experiences with a small TD error (de Bruin et al., 2018, section 7.1).
 
-    The metric is |δ| in the last update with the experience. It is infinite for new experiences.
+    The metric is |δ| in the last update that used the experience. It is infinite before the first such update.
     """
 
     orders = ("td_error",)
@@ -177,10 +178,10 @@ def _ranked_victims(
 class FarPol(Retention):
     """Retention that drops the episode with the largest fraction of far-policy steps, from its oldest step on.
 
-    When all steps of the episode have been dropped, it chooses the next episode. Among equal fractions it chooses the
-    oldest episode. It chooses the unfinished episode only if nothing else is stored. The learner's trace `far` is 1 at
-    far-policy steps, whose importance weight is outside of [1/c_max, c_max] (Novati & Koumoutsakos, 2019), and 0 at
-    others.
+    Far-policy steps have an importance weight outside of [1/c_max, c_max] (Novati & Koumoutsakos, 2019). The learner
+    marks them by the value 1 of its trace `far`. When all steps of an episode have been dropped, the rule chooses the
+    next episode. Among equal fractions, it chooses the oldest episode. It chooses the unfinished episode only if no
+    other episode is stored.
     """
 
     traces = ("far",)
@@ -191,13 +192,14 @@ class FarPol(Retention):
 
 
 class _RunningFarPol(RunningRetention):
-    """The object that chooses slots by `FarPol` during a run.
+    """The object that chooses the slots to overwrite by `FarPol` during a run.
 
     Attributes:
-        victim: Serial numbers of the first step of the episode that is being dropped, and of the next episode; int64,
-            shape `[M, 2]`.
-        queue: Slots of that episode that are still to be dropped, the oldest last; int32, shape `[M, N]` for N slots.
-        waiting: Number of these slots, −1 if the queue must be rebuilt after loading; int64, shape `[M]`.
+        victim: First step of the episode that is being dropped, and first step of the episode after it, as numbers in
+            order of collection; int64, shape `[M, 2]`.
+        queue: Buffer slots with the remaining steps of the episode that is being dropped, the oldest step last; int32,
+            shape `[M, N]` for N slots.
+        waiting: Number of slots in the queue, or −1 if the queue must be rebuilt after loading; int64, shape `[M]`.
     """
 
     def __init__(self, view: BufferView) -> None:
@@ -235,7 +237,7 @@ def _oldest_of_farthest(
     waiting: Integers,
     slots: Indices,
 ) -> None:
-    """Replace each −2 in `slots` by the slot of the oldest step of the episode that the member drops."""
+    """Replace each −2 in `slots` by the slot of the oldest step in the episode that is being dropped."""
     for m in range(slots.size):
         if slots[m] != -2:
             continue
@@ -250,7 +252,7 @@ def _oldest_of_farthest(
 
 @kernel
 def _choose(starts: NDArray[np.uint32], serial: NDArray[np.uint32], far: Floats32, victim: Integers) -> None:
-    """Choose one member's next episode to drop, and write the range of its serial numbers to `victim`."""
+    """Choose the next episode to drop, and write the range of its steps' serial numbers to `victim`."""
     unfinished = starts.size - 1
     steps, n_far = np.zeros(starts.size, np.int64), np.zeros(starts.size, np.int64)
     episode, newest = 0, 0
@@ -274,7 +276,6 @@ def _choose(starts: NDArray[np.uint32], serial: NDArray[np.uint32], far: Floats3
 
 @kernel
 def _queue_steps(serial: NDArray[np.uint32], victim: Integers, queue: Integers32) -> int:
-    """Write the slots of the episode to drop to `queue`, the oldest last, and return their number."""
     slot_of = np.full(victim[1] - victim[0], -1, np.int32)
     for slot in range(serial.size):
         if victim[0] <= serial[slot] < victim[1]:

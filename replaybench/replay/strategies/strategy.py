@@ -1,4 +1,4 @@
-"""Strategies, which combine entry, retention, sampling, weighting and ReF-ER (Novati & Koumoutsakos, 2019)."""
+"""Replay strategies, which combine rules for entry, retention, sampling and weighting with the settings of ReF-ER."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ReFER1(Term):
     """Rule 1 of ReF-ER alone, which masks the gradients of far-policy steps (Novati & Koumoutsakos, 2019).
 
     A step is far-policy if its importance weight ρ is outside the interval from 1/c_max to c_max. After t updates,
-    c_max = 1 + C / (1 + A·t) (eq. 13). The divergence from past behaviour is not penalised.
+    c_max = 1 + C / (1 + A·t) (eq. 13). The divergence from past behaviour policies is not penalised.
 
     Attributes:
         c: C, the initial value of c_max − 1.
@@ -53,16 +53,16 @@ class ReFER1(Term):
 class ReFER(ReFER1):
     """Remember and forget experience replay, ReF-ER (Novati & Koumoutsakos, 2019).
 
-    Rule 1 masks the gradients of far-policy steps. Rule 2 penalises the divergence from past behaviour with the
-    coefficient 1 − β. β decreases while more than a fraction D of the stored steps is far-policy, or else increases
-    (eq. 10 to 12).
+    Rule 1 masks the gradients of far-policy steps, whose importance weights are outside of [1/c_max, c_max]. Rule 2
+    penalises the divergence from past behaviour policies with the coefficient 1 − β (eq. 10 and 11). β decreases while
+    more than a fraction D of the stored steps is far-policy. Otherwise it increases (eq. 12).
 
     Attributes:
         far: D, the target fraction of far-policy steps.
         beta: Initial β.
         beta_rate: Step size of β per update, or None for the learner's learning rate.
-        kl: Penalised divergence of the policy π from the past behaviour μ, `mu_pi` for D_KL(μ‖π) as in the paper, or
-            `pi_mu` for D_KL(π‖μ) as in the authors' public code.
+        kl: Penalised divergence between the policy π and the past behaviour μ. `mu_pi` is D_KL(μ‖π), as in the paper.
+            `pi_mu` is D_KL(π‖μ), as in the authors' public code.
     """
 
     far: float = 0.1
@@ -88,7 +88,7 @@ class ReFER(ReFER1):
 class ReFER2(ReFER):
     """Rule 2 of ReF-ER alone, which penalises the divergence from past behaviour (Novati & Koumoutsakos, 2019).
 
-    Far-policy steps are not masked, and their importance weights are clipped.
+    Steps with a very large or small importance weight are not masked. Importance weights are clipped instead.
     """
 
     name = "ReFER-2"
@@ -131,16 +131,16 @@ class Strategy:
 
     @property
     def anneals(self) -> bool:
-        """Whether samples or weights can depend on the progress of the run."""
+        """Whether the sampling or the weights can depend on the progress of the run."""
         return not (self.sampling.steady and (self.weights is None or self.weights.steady))
 
     @property
     def in_turn(self) -> bool:
-        """Whether slots are filled and overwritten in turn, so that slot order is age order."""
+        """Whether buffer slots are filled and overwritten in turn, so that slot order is age order."""
         return self.retention.in_turn and (self.synth is None or self.synth.refresh == 1)
 
     def capacity_or(self, default: int) -> int:
-        """Return the capacity of the retention rule in experiences, or `default` if it has none."""
+        """Return the capacity that the retention rule sets, in experiences, or `default` if it sets none."""
         return self.retention.capacity or default
 
     @property
@@ -154,17 +154,20 @@ class Strategy:
         return "td_error" in self.orders or "td_error" in self.sampling.feedback
 
     def at(self, frequency: float) -> Strategy:
-        """Return the strategy for a control rate in Hz, which decides the probability of `Drop(rate)`."""
+        """Return the strategy for a control rate in Hz.
+
+        The result differs only with `Drop(rate)`, whose probability of discarding experiences depends on the rate.
+        """
         return self if self.drop is None else dataclasses.replace(self, drop=self.drop.at(frequency))
 
     @property
     def entry_share(self) -> float:
-        """Share of the new experiences that reach the retention rule."""
+        """Expected fraction of the new experiences that `Drop` does not discard."""
         return 1.0 if self.drop is None else 1.0 - float(self.drop.probability)
 
     @property
     def slot_bytes(self) -> int:
-        """Approximate memory per buffer slot in bytes, without that of the experience."""
+        """Approximate memory per buffer slot in bytes. The memory of the experience itself is not included."""
         weights = self.weights.slot_bytes if self.weights else 0
         parts = self.retention.slot_bytes + self.sampling.slot_bytes(self.in_turn) + weights
         return 4 + 20 * len(self.orders) + parts
@@ -182,9 +185,9 @@ class Strategy:
 
 
 def choose_slots(running: RunningRetention, offers: Indices, capacity: int, slots: Indices) -> None:
-    """Let a retention rule choose slots of full buffers, and check the choice of a user's rule.
+    """Choose the slots to overwrite in full buffers by a retention rule, and check the choice of a user's rule.
 
-    `slots[m]` is −2 if the buffer of member m is full. The rule replaces these entries by a slot, or by −1.
+    `slots[m]` is −2 if the m-th buffer is full. The rule replaces −2 by a slot, or by −1 to discard the new experience.
 
     Raises:
         UserError: The rule chose a slot that does not exist, or changed another entry.
@@ -202,7 +205,7 @@ def choose_slots(running: RunningRetention, offers: Indices, capacity: int, slot
 
 
 def check_drawn(running: RunningSampling, idx: Indices, stored: Indices) -> None:
-    """Raise `UserError` if a user's sampling rule drew slots that hold no experience."""
+    """Raise `UserError` if a user's sampling rule drew a buffer slot that holds no experience."""
     drawn = idx.reshape(len(stored), -1)
     beyond = (drawn < 0) | (drawn >= stored[:, None])
     if beyond.any():
@@ -214,7 +217,7 @@ def check_drawn(running: RunningSampling, idx: Indices, stored: Indices) -> None
 def check_state_dict(running: object, state: Mapping[str, Any], taken: Collection[str], members: int) -> None:
     """Raise `UserError` if an entry of a user's `state_dict` cannot be stored in a buffer file.
 
-    An entry must be an array whose first axis has the length `members`. Its name must not be `taken`.
+    An entry must be an array whose first axis has the length `members`. Its name must not be in `taken`.
     """
     if is_built_in(running):
         return

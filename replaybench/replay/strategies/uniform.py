@@ -25,7 +25,7 @@ class Uniform(Sampling):
 
 
 class RunningUniform(RunningSampling):
-    """The object that samples uniformly during a run."""
+    """The object that draws samples uniformly, with replacement, during a run."""
 
     def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
         _draw_uniform(self.stream.state, count, draws)
@@ -40,13 +40,14 @@ def _draw_uniform(stream: NDArray[np.uint64], count: Indices, draws: Draws) -> N
 
 
 _LARGEST: Final = 1000
-"""Largest λ₀, which also limits the number of AER's candidates per sample."""
+"""Largest initial factor λ₀. It also limits the number of candidates that AER compares per sample."""
 
 
 @dataclass(frozen=True)
 class Annealed(Sampling):
     """Uniform sampling at λ times the learning rate, for comparison with AER (Sun et al., 2020, section 4.4).
 
+    AER is attentive experience replay, which has the same schedule of learning rates.
     λ falls linearly from λ₀ = `first` to 1 over the fraction `alpha` of the run.
     """
 
@@ -63,7 +64,7 @@ class Annealed(Sampling):
             raise UserError(f"{name}: α must lie in (0, 1], not {self.alpha:g}")
 
     def factor(self, progress: float) -> float:
-        """Return λ at a progress of the run from 0 to 1."""
+        """Return the factor λ on the learning rate when a fraction `progress` of the run is over."""
         return self.first + (1 - self.first) * min(1.0, progress / self.alpha)
 
     def start(self, view: BufferView) -> RunningSampling:

@@ -18,7 +18,7 @@ from replaybench.runtime.kernel import kernel
 class IS(Weighting):
     """Importance-sampling weights (1 / (N·P))^β (Schaul et al., 2016; de Bruin et al., 2018, eq. 8).
 
-    N is the number of stored experiences, and P the probability of the draw. β changes linearly over the run.
+    N is the number of stored experiences, and P the probability of drawing the sample. β changes linearly over the run.
 
     Attributes:
         first: Initial β.
@@ -57,7 +57,7 @@ class _RunningIS(RunningWeighting):
 
 @kernel
 def _weigh_by_chance(stored: Indices, probability: Floats, beta: float, normalise: bool, weight: Floats32) -> None:
-    """Write the weights (1 / (N·P))^β, where N is `stored[m]` and P is `probability[m, b]`."""
+    """Write the importance weights (1 / (N·P))^β of samples, where N is `stored[m]` and P is `probability[m, b]`."""
     raw = np.empty(probability.shape[1])
     for m in range(probability.shape[0]):
         most = 0.0
@@ -75,14 +75,15 @@ class FIS(Weighting):
 
         (Pr(X ≥ K) / [Σ_{j=1}^{⌈np⌉} Pr(X ≥ j) / np])^β.
 
-    X ~ Binomial(n, p) is the number of replays of an experience under FIFO[Uniform]. n is its lifetime in updates, and
-    p = B / (number stored) the probability of a draw per update. The lifetime is the number of updates in which C new
-    experiences reach a buffer of capacity C. It is computed from the mean number of updates per new experience since
-    the first update phase. While experiences from before that phase are stored, it is the number of all updates so far.
+    X ~ Binomial(n, p) is the number of replays of an experience in a FIFO buffer with uniform sampling. n is the
+    lifetime of the experience in updates. p = B / (number stored) is the probability of a draw per update, for B
+    samples. The lifetime is the number of updates in which C new experiences are added to a buffer of capacity C. It is
+    computed from the mean number of updates per new experience, without the time up to the end of the first series of
+    updates. While the buffer contains experiences from that time, the lifetime is the number of all updates so far.
 
-    The paper prints Pr(X > K) in its formula and Pr(X ≥ K) in its text. The latter is used. If a batch contains an
-    experience several times, its replays are counted one after the other. If p > 1/2, X counts n·B draws of probability
-    p/B instead of n updates.
+    The paper prints Pr(X > K) in its formula and Pr(X ≥ K) in its text. This class uses Pr(X ≥ K). If a batch contains
+    an experience several times, its replays are counted one after the other. If p > 1/2, X counts n·B draws of
+    probability p/B instead of n updates.
     """
 
     beta: float = 1.0
@@ -120,7 +121,7 @@ class _RunningFIS(RunningWeighting):
         _weigh_by_counts(self.replays, lifetime, expected, self.beta, draws.idx, weight)
 
     def _lifetime(self, usage: Usage, batch: int) -> tuple[Indices, Floats]:
-        """Return n and n·p of the binomial distribution of each member's replays, shape `[M]` each."""
+        """Return n and n·p of the binomial distribution of replays, shape `[M]` each, as in `FIS`."""
         offers, updates = usage.offers - self.before[:, 0], usage.phase_end - self.before[:, 1]
         # The lifetime of experiences from before the first update (warm-up, recording) contains all updates.
         rate = updates / np.maximum(offers, 1)
@@ -146,7 +147,7 @@ class _RunningFIS(RunningWeighting):
 def _weigh_by_counts(
     replays: NDArray[np.uint16], lifetime: Indices, expected: Floats, beta: float, idx: Indices, weight: Floats32
 ) -> None:
-    """Count each replay and write its weight, where `lifetime` is n and `expected` is n·p of each member."""
+    """Count the replays of samples, and write their weights by `FIS`, where `lifetime` is n and `expected` is n·p."""
     for m in range(idx.shape[0]):
         most = 0
         for b in range(idx.shape[1]):
