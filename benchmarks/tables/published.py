@@ -101,8 +101,9 @@ def _emphasis() -> str:
         rows.append([plant, READINGS[study][learner], mean, *told])
     caption = (
         f"SAC, {runs(study)} at 50 Hz without noise. The first row of each plant has the settings of the figures; each "
-        "other row gives what it changes. The first results column is a mean over seeds. The others are differences to "
-        "it: means of paired seeds with 95 % BCa intervals, and p of sign-flip tests with Holm's correction."
+        "other row gives what it changes. The third column is a mean over seeds. The other columns show the mean "
+        "difference from uniform replay over paired seeds, with a 95 % BCa interval, and p of a sign-flip test with "
+        "Holm's correction."
     )
     return captioned(
         caption,

@@ -25,9 +25,9 @@ from replaybench.runtime.kernel import kernel
 class Grid:
     """A grid of equidistant nodes over the S states of a plant.
 
-    A grid has N nodes in C order, and C cells with 2^S corners each. The last node of a periodic axis is one spacing
-    below `high`, and one more cell leads back to the first node. On other axes, points outside of the grid are moved
-    to the edge of the grid, and NaN is moved to the lower edge.
+    A grid has N nodes, in row-major order, and its cells have 2^S corners each. The last node of a periodic axis is one
+    spacing below `high`, and one more cell leads back to the first node. On other axes, points outside of the grid are
+    moved to the edge of the grid, and NaN is moved to the lower edge.
 
     Attributes:
         nodes: Number of nodes on each axis, at least 2.

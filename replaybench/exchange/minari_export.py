@@ -63,7 +63,8 @@ def whole_episodes(recording: Recording, index: int, limit: int | None) -> Itera
 def step_columns(recording: Recording, indices: Sequence[int]) -> dict[str, list[Any]]:
     """Return the steps of some learners in the order of collection, as columns of a table in physical units.
 
-    `indices` are indices of learners in `recording.members`. The result has the values of each column by its title.
+    `indices` are indices of learners in `recording.members`. The result is a dictionary
+    from the title of a column to its values.
     """
     plant, arrays = recording.plant, recording.arrays
     seen = seen_states(plant.name, plant.state_names, recording.facts.observe)

@@ -159,7 +159,10 @@ class Extrapolation(NamedTuple):
     high: float
 
     def words(self, learner: str, choices: bool = False) -> str:
-        """Return a warning with a remedy for continuous actions or, if `choices` is True, for discrete actions."""
+        """Return a warning that critics predict returns beyond the recorded ones, and a remedy.
+
+        The remedy is for discrete actions if `choices` is True, and otherwise for continuous actions.
+        """
         remedy = "a smaller --set alpha=… keeps it nearer to the recording"
         if choices:
             remedy = "a recording that tries each choice in more states corrects them"

@@ -51,7 +51,7 @@ class Advantage(NamedTuple):
 def advantage(scores: Mapping[str, Floats], baseline: str) -> Advantage | None:
     """Compare the best and the worst of several strategies with a baseline strategy.
 
-    The result is None with fewer than four seeds or two strategies, or without the baseline.
+    The result is None if there are fewer than four seeds, a single strategy, or no scores of the baseline.
 
     Args:
         scores: Final scores μ_r of each strategy, one per seed. A failed run is NaN and counts as 0 (random control).

@@ -286,7 +286,8 @@ def mu_r(data: xr.Dataset, reward: xr.DataArray) -> xr.DataArray:
     """Compute the normalised score μ_r of rewards (de Bruin et al., 2018, section 5.1).
 
     The score is 0 for random control, and 1 for dynamic programming at the same noise and control rate. The score is
-    NaN where dynamic programming exceeds random control by less than a fifth of the absolute reward of random control.
+    NaN if the reward of dynamic programming is not clearly higher than that of random control. The difference must be
+    at least a fifth of |reward of random control|.
     """
     span = data["reference_dp"] - data["reference_random"]
     usable = span >= SMALLEST_SPAN * abs(data["reference_random"])

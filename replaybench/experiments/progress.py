@@ -23,8 +23,8 @@ from replaybench.runtime.quantities import duration
 class Round(NamedTuple):
     """The state of a cell (combination of settings) of a study after a training episode or iteration.
 
-    A cell trains several members, which are runs with different seeds. An iteration has as many steps as the longest
-    episode.
+    A cell trains several members, which are runs with different seeds. An iteration is a
+    fixed number of steps, which equals the largest possible length of an episode.
 
     Attributes:
         done: Number of finished episodes or iterations.

@@ -286,7 +286,10 @@ class Stored(caching.FunctionCache):
 
     @contextlib.contextmanager
     def sole_compiler(self) -> Iterator[None]:
-        """Release the lock that `load_overload` acquires, when the outermost of nested `with` blocks ends."""
+        """Let other processes wait while this process compiles a kernel inside the `with` block.
+
+        `load_overload` acquires the lock. It is released when the outermost of nested blocks ends.
+        """
         self._depth += 1
         try:
             yield

@@ -108,8 +108,8 @@ def made_of(*origins: Callable[..., Any]) -> str:
     """Return a text that identifies the code of functions or classes, including base classes and imported modules.
 
     An installed package is identified by its version. A file outside packages is identified by a hash of its content
-    and of the content of the files that it imports directly or indirectly. Imports are found by the modules that define
-    the objects in a module. Import statements are read as well, because an imported number does not record its module.
+    and of the content of the files that it imports directly or indirectly. An import is found from the `__module__` of
+    an imported object. Import statements are read as well, because an imported number has no `__module__`.
     """
     parts: set[str] = set()
     waiting = [sys.modules[each.__module__] for origin in origins for each in _bases(origin)]

@@ -87,7 +87,8 @@ class Stream:
 
     Args:
         root: Root seed of the study.
-        members: Numbers of the members, which seed the streams. Draws therefore do not depend on other members.
+        members: Number of each member, from which its stream is seeded. Draws of a member therefore do not depend on
+            which other members there are.
         purpose: One of `PURPOSES`.
 
     Attributes:

@@ -220,7 +220,17 @@ def _check_methods(cls: type, place: InFile) -> None:
 
 
 def import_module(module: str, kind: str, name: str) -> None:
-    """Import the installed module with which `name` begins, or raise `UserError` if that fails or is not allowed."""
+    """Import an installed module.
+
+    Args:
+        module: Name of the module.
+        kind: What the module defines, for error messages, such as "learner".
+        name: Full name that the user gave, which begins with the name of the module.
+
+    Raises:
+        ImportRefusedError: If an enclosing `imports_only` block does not allow the name.
+        UserError: If the import fails.
+    """
     _check_import(name, kind)
     try:
         importlib.import_module(module)

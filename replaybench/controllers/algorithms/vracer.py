@@ -202,7 +202,7 @@ class FirstValue:
 
     Attributes:
         weighted: Sum Σ w r of unscaled rewards; float64, shape `[M]`.
-        steps: n − Σ γ w[last] of finished episodes; float64, shape `[M]`.
+        steps: Factor n − Σ γ w[last] of V̄ in this equation, over the episodes that have ended; float64, shape `[M]`.
         reach: Weight w of the latest step, or 0 at the start of an episode; float64, shape `[M]`.
         taken: Whether the critic already has this value, after which no rewards are collected; bool, shape `[1]`.
     """

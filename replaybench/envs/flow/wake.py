@@ -311,10 +311,10 @@ def records(laws: Laws, count: int) -> NDArray[np.void]:
 def vary(
     records: NDArray[np.void], laws: Laws, spreads: Mapping[str, float], draws: Stream, chosen: NDArray[np.bool_]
 ) -> None:
-    """Set the constants of chosen ellipses to `laws` times random factors e^s, where s is uniform in ±spread.
+    """Draw new force coefficients for chosen ellipses, each the coefficient in `laws` times a random factor e^s.
 
-    The array `records` `[M]` of dtype `LAWS` is changed in place for the ellipses marked in `chosen` `[M]`. `spreads`
-    contains the spreads by the names of the constants. Constants with a spread of 0 do not change.
+    s is uniform in ±spread, and `spreads` has the spread of each coefficient by its name. Coefficients with a spread of
+    0 are not changed. `records` `[M]`, of dtype `LAWS`, is changed in place for the ellipses marked in `chosen` `[M]`.
     """
     names = [name for name, spread in spreads.items() if spread > 0.0]
     if names:

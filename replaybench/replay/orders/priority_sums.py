@@ -184,7 +184,10 @@ def _squeeze(ages: AgeState, m: int) -> None:
 
 @kernel
 def age_renew(ages: AgeState, m: int, slot: int) -> None:
-    """Append an entry with priority 0 to the m-th age log for a new experience in a slot. Discard its old entry."""
+    """Append an entry with priority 0 to the m-th age log for a new experience in a slot.
+
+    The entry of the experience that the slot contained before is discarded.
+    """
     if ages.end[m] == ages.slot_at.shape[1]:
         _squeeze(ages, m)
     place = ages.place_of[m, slot]

@@ -245,7 +245,7 @@ class StrategyReplayBuffer(ReplayBuffer):
         return self._batch
 
     def weights(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the weights `[B, 1]` of the last batch in the critic's loss and in the actor's loss."""
+        """Return two tensors `[B, 1]` with the weight of each sample of the last batch in critic and actor loss."""
         batch = self.batch
         return self.to_torch(batch.weight[0, :, None]), self.to_torch(batch.actor_weight[0, :, None])
 

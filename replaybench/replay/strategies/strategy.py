@@ -126,7 +126,7 @@ class Strategy:
 
     @property
     def weights(self) -> Weighting | None:
-        """The weighting of the strategy, or the default of its sampling, or None."""
+        """The rule for sample weights. A strategy without such a rule has that of its sampling, which may be None."""
         return self.weighting or self.sampling.weighting
 
     @property

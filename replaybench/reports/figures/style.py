@@ -102,7 +102,8 @@ class Medium:
     Attributes:
         formats: File formats in which each figure is written.
         dpi: Resolution of pixel formats [dots per inch].
-        columns: Allowed widths of figures [inch]. If there are any, figures have neither title nor caption.
+        columns: Allowed widths of figures [inch], or () for any width. A medium with fixed widths is a printed page, in
+            which figures have neither title nor caption.
         changes: Matplotlib settings that differ from those for screens.
     """
 

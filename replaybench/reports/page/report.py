@@ -40,7 +40,7 @@ LARGEST: Final = 8_000_000
 
 @dataclass(frozen=True)
 class Option:
-    """One value of a filter of the page, with its index on an axis of the study and its colour or dashes."""
+    """One choice in a filter of the report page, such as one strategy, with the colour or line style of its curves."""
 
     place: int
     label: str

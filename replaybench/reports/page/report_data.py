@@ -271,7 +271,7 @@ class ReportData:
         return float(self._counts[name][(*point, *self._places[series])])
 
     def count(self, name: str, point: Point, series: Series) -> int:
-        """Return a count of runs as `value` does, but as an integer, with 0 instead of NaN."""
+        """Return the number of runs that the quantity `name` counts at a point, or 0 if there is no value."""
         return int(np.nan_to_num(self.value(name, point, series)))
 
 
