@@ -23,7 +23,6 @@ from replaybench.envs.population import PopulationEnv
 from replaybench.exchange.recorded_buffer import Recording
 from replaybench.experiments.cell import stored_fields
 from replaybench.experiments.episodes import PlantModel
-from replaybench.experiments.loop import update_once
 from replaybench.experiments.schedule import updates_after, with_phases
 from replaybench.replay.buffer import Replay
 from replaybench.replay.buffer_stream import BufferStream
@@ -131,7 +130,8 @@ def replay_offline(
     rewards = [run_episode(agent.greedy().act, env)]
     for update in range(updates):
         state = recording.observation(learners, update / updates) if strategy.sampling.needs_state else None
-        update_once(agent, source, Context(update % phase, phase, update / updates, state))
+        drawn = source.sample(Context(update % phase, phase, update / updates, state))
+        source.annotate(drawn, agent.update(drawn))
         if update + 1 in marks:
             rewards.append(run_episode(agent.greedy().act, env))
             progress(update + 1)

@@ -142,12 +142,12 @@ class CellRun:
         self.reward[:, episode], self.episode_steps[:, episode] = self.episodes.reward, self.episodes.steps
         self.episodes.forget_scores()
         if (episode + 1) % cell.greedy_every == 0:
-            point = episode // cell.greedy_every
-            self.reward_greedy[:, point] = run_episode(self.agent.greedy().act, self.evaluation)
+            index = episode // cell.greedy_every
+            self.reward_greedy[:, index] = run_episode(self.agent.greedy().act, self.evaluation)
             if self.metrics:
                 measured = self.agent.metrics(spread_sample(self.replay, SAMPLE))
                 for name, values in self.metrics.items():
-                    values[:, point] = measured[name]
+                    values[:, index] = measured[name]
         self.episode += 1
         self._evaluate()
         self.snapshots.take(self.episode, self.agent, self.replay)
@@ -156,13 +156,13 @@ class CellRun:
         rounds, first, every = device.advance(), self.episode, self.cell.greedy_every
         self.episode += rounds.reward.shape[1]
         self.reward[:, first : self.episode], self.episode_steps[:, first : self.episode] = rounds.reward, rounds.steps
-        points = range(first // every, self.episode // every)
-        for point in points:
-            self.reward_greedy[:, point] = rounds.reward_greedy[:, (point + 1) * every - 1 - first]
-        if self.metrics and points:  # the CPU computes metrics: a launch ends where they are due
+        indices = range(first // every, self.episode // every)
+        for index in indices:
+            self.reward_greedy[:, index] = rounds.reward_greedy[:, (index + 1) * every - 1 - first]
+        if self.metrics and indices:  # the CPU computes metrics: a launch ends where they are due
             measured = self.agent.metrics({})
             for name, values in self.metrics.items():
-                values[:, points[-1]] = measured[name]
+                values[:, indices[-1]] = measured[name]
         self.snapshots.take(self.episode, device.shown, self.replay)
 
     def _evaluate(self) -> None:
@@ -198,9 +198,9 @@ class CellRun:
         steps = float(self.episode * self.env.steps_per_episode)
         if not self.cell.update_every:
             steps = float(np.nansum(self.episode_steps[:, : self.episode], axis=1).mean())
-        point = self.episode // self.cell.greedy_every - 1
-        measured = {"reward_greedy": self.reward_greedy, **_prefixed("metric_", self.metrics)} if point >= 0 else {}
-        means = ((name, _sound_mean(values[:, point])) for name, values in measured.items())
+        index = self.episode // self.cell.greedy_every - 1
+        measured = {"reward_greedy": self.reward_greedy, **_prefixed("metric_", self.metrics)} if index >= 0 else {}
+        means = ((name, _sound_mean(values[:, index])) for name, values in measured.items())
         known = tuple((name, mean) for name, mean in means if np.isfinite(mean))
         return Round(self.episode, reward, int((~np.isfinite(latest)).sum()), steps, known)
 

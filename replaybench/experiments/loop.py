@@ -11,7 +11,6 @@ from replaybench.controllers.learner import Learner
 from replaybench.envs.population import PopulationEnv
 from replaybench.experiments.episodes import LiveEpisodes
 from replaybench.replay.buffer import Replay, newest_batch
-from replaybench.replay.buffer_stream import BufferStream
 from replaybench.replay.strategies.interface import Context
 from replaybench.runtime.arrays import Bools
 
@@ -85,7 +84,7 @@ def update_phase(agent: Learner, replay: Replay, updates: int, progress: float, 
     chunks = max(1, -(-updates // (replay.max_chunk if agent.supports_chunks else 1)))
     chunk = max(1, -(-updates // chunks))  # chunks of about equal length
     states = episodes.states_for(updates) if replay.strategy.sampling.needs_state else itertools.repeat(None)
-    batches = (
+    batches = (  # a generator, so that a batch is sampled after the TD errors of the batch before are stored
         replay.sample(Context(first, updates, progress, state), min(chunk, updates - first))
         for first, state in zip(range(0, updates, chunk), states, strict=False)
     )
@@ -94,9 +93,3 @@ def update_phase(agent: Learner, replay: Replay, updates: int, progress: float, 
         return
     for batch in batches:
         replay.annotate(batch, agent.update(batch))
-
-
-def update_once(agent: Learner, replay: Replay | BufferStream, context: Context) -> None:
-    """Sample a batch, update the learners, and store new TD errors and other results with the experiences."""
-    batch = replay.sample(context)
-    replay.annotate(batch, agent.update(batch))

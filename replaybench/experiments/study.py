@@ -198,7 +198,7 @@ class Study:
         cells: dict[str, Cell] = {}
         plants: dict[Any, tuple[Plant, str]] = {}  # a cache, because fingerprints are slow
         with names_from(self.folder):
-            for plant, learner, strategy, noise, frequency, gamma in itertools.chain(*map(_points, self.grids())):
+            for plant, learner, strategy, noise, frequency, gamma in itertools.chain(*map(_combinations, self.grids())):
                 discount = self._discount(plant, learner, gamma)
                 key = plant, *discount.values()
                 if key not in plants:
@@ -309,7 +309,7 @@ class Study:
             raise UserError(f"{strategy}: Synth steps the plant's model, which needs all states; leave observe out")
 
 
-def _points(grid: Grid) -> Iterable[tuple[Any, ...]]:
+def _combinations(grid: Grid) -> Iterable[tuple[Any, ...]]:
     axes = (grid.plants, grid.learners, grid.strategies, grid.noise)
     return itertools.product(*axes, grid.frequency or (None,), grid.discount or (None,))
 

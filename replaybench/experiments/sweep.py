@@ -40,7 +40,7 @@ from replaybench.runtime.user_file import names_from, one_line_errors
 if TYPE_CHECKING:
     import xarray as xr
 
-Point = tuple[str, float, float]
+Conditions = tuple[str, float, float]
 """A plant, a control rate and a noise. Scores under these conditions have the same reference controllers."""
 
 
@@ -98,26 +98,26 @@ def run_sweep(
         check_cluster(cluster)
     with names_from(study.folder), folder.locked():
         folder.remove_partial_files()
-        todo = plan(study, folder, workers)
+        todo = plan(study, folder, workers)  # again, because another sweep may have held the lock
         _record_study(study, todo.cells, folder, console, figures)
-        points = reference_cells(todo.cells)
-        jobs = _jobs(study, points, todo.open, folder if cluster is None else None, checkpoint_seconds)
+        conditions = reference_cells(todo.cells)
+        jobs = _jobs(study, conditions, todo.open, folder if cluster is None else None, checkpoint_seconds)
         computed = [cell for cell in todo.cells if cell.id not in todo.shared]
         board = folder.path / "tensorboard" if tensorboard else None
         with Display(folder, study.name, computed, todo.open, workers, console, progress, board) as display:
-            store = _Store(folder, todo, points, display)
+            store = _Store(folder, todo, conditions, display)
             count = workers if study.device == "cpu" else min(workers, DEVICE_CELLS)
             status, fault = _compute(jobs, count, cluster, display, store)
             display.end(status)
         done = sum((folder.cell(cell.id) / "scores.h5").is_file() for cell in todo.cells)
         if fault is not None:
             with contextlib.suppress(Exception):  # e.g. a full disk; the fault is reported
-                _write_results(folder, study, points, todo.cells, store.references, complete=False)
+                _write_results(folder, study, conditions, todo.cells, store.references, complete=False)
                 if done:
                     note = f"{done} of {len(todo.cells)} cells are finished; their scores are in {folder.results}"
                     console.print(note, markup=False, highlight=False, soft_wrap=True)
             raise fault
-        data = _write_results(folder, study, points, todo.cells, store.references, complete=not status)
+        data = _write_results(folder, study, conditions, todo.cells, store.references, complete=not status)
         try:
             drawn = figures.draw(data, folder, todo.cells) if figures and done else []
         except KeyboardInterrupt as stop:
@@ -165,9 +165,9 @@ def _compute(
 class _Store:
     """A callback that stores the result of each job: scores of reference controllers, or the files of a cell."""
 
-    def __init__(self, folder: RunFolder, todo: Plan, points: Mapping[Point, Cell], display: Display) -> None:
+    def __init__(self, folder: RunFolder, todo: Plan, conditions: Mapping[Conditions, Cell], display: Display) -> None:
         self._folder, self._display, self._open = folder, display, {cell.id for cell in todo.open}
-        self._points = {f"{point}": cell for point, cell in points.items()}
+        self._conditions = {f"{at}": cell for at, cell in conditions.items()}
         # By id of a computed cell: pairs of it and a cell with the same runs.
         self._copies: dict[str, list[tuple[Cell, Cell]]] = {}
         for cell in todo.cells:
@@ -176,12 +176,12 @@ class _Store:
         self.references: dict[str, Reference] = {}
 
     def __call__(self, key: str, result: Any) -> None:
-        if key not in self._points:
+        if key not in self._conditions:  # a cell, whose result is {} if a worker has written its files
             _store_files(self._folder.cell(key), result)
             self._display.complete(key)
             self._share(key)
             return
-        cell = self._points[key]
+        cell = self._conditions[key]
         self.references[key], solved = result
         self._display.reference(cell, self.references[key])
         if solved is not None:
@@ -248,17 +248,17 @@ def _store_files(folder: Path, files: dict[str, bytes]) -> None:
 
 
 def _jobs(
-    study: Study, points: dict[Point, Cell], cells: Sequence[Cell], home: RunFolder | None, seconds: float
+    study: Study, conditions: dict[Conditions, Cell], cells: Sequence[Cell], home: RunFolder | None, seconds: float
 ) -> list[Job]:
     """Return the jobs that compute reference scores and unfinished cells, in the order in which the jobs start.
 
     Workers write the files of cells into the run folder `home`. If `home` is None, workers return the files.
     """
     # Dynamic programming solves without noise, so reports show one solution per plant and rate.
-    shown = {(cell.plant, cell.frequency): point for point, cell in reversed(points.items())}.values()
+    shown = {(cell.plant, cell.frequency): at for at, cell in reversed(conditions.items())}.values()
     compute_reference, train = (partial(_in_folder, study.folder, task) for task in (_reference_task, _run_cell_task))
     references = [
-        Job(f"{point}", compute_reference, (cell, study.reference, point in shown)) for point, cell in points.items()
+        Job(f"{at}", compute_reference, (cell, study.reference, at in shown)) for at, cell in conditions.items()
     ]
     sizes = for_each(cells, attrgetter("total_steps"))
     longest_first = [cell for _, cell in sorted(zip(sizes, cells, strict=True), key=lambda sized: -sized[0])]
@@ -273,7 +273,7 @@ def _jobs(
 def _write_results(
     folder: RunFolder,
     study: Study,
-    points: Mapping[Point, Cell],
+    conditions: Mapping[Conditions, Cell],
     cells: Sequence[Cell],
     references: Mapping[str, Reference],
     *,
@@ -283,11 +283,11 @@ def _write_results(
     from replaybench.experiments.results_file import write_results
 
     known = {}
-    for point, cell in points.items():
-        stored = references.get(f"{point}")  # if the sweep was stopped, an earlier one may have computed it
+    for at, cell in conditions.items():
+        stored = references.get(f"{at}")  # if the sweep was stopped, an earlier one may have computed it
         stored = stored or kept_reference(cell.make_plant(), cell.frequency, cell.noise, study.reference)
         if stored is not None:
-            known[point] = stored
+            known[at] = stored
     data = assemble(cells, known, {cell.id: folder.cell(cell.id) for cell in cells})
     write_results(folder.results, data)
     write_provenance(folder, study.name, cells, complete=complete)

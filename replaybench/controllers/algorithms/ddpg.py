@@ -139,7 +139,7 @@ def _update(
         evaluate(critic.target, m, critic.tape, s_t, pi, q_t)
         evaluate(critic.network, m, critic.tape, s_tm1, x.action[row], q_tm1)
         evaluate(actor.network, m, actor.tape, s_tm1, nothing, pi)
-        if x.mu_mean.shape[2] > 0:
+        if x.mu_mean.shape[2] > 0:  # else nothing reads rho: ReF-ER needs the densities of the behaviour
             sigmas[:] = kind(log_sigma[m])
             importance_weights(x.action[row], pi, sigmas, x.mu_mean[row], x.mu_log_sigma[row], rho[row])
         for b in range(batch):

@@ -308,7 +308,9 @@ class RunningSampling(Drawing, ABC):
         """
 
     def annotate(self, idx: Indices, td_error: Floats32) -> None:
-        """Update priorities with the absolute TD errors of samples, shape `[M, B]` for B samples per member.
+        """Update the sampling's own priorities with absolute TD errors `[M, B]` of B samples of each member.
+
+        `Replay.annotate` calls this method, after it has updated the orders that the sampling names in `orders`.
 
         `idx` contains the buffer slots of the samples. Implementations skip negative entries of `idx`.
         """

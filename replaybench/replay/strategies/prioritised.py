@@ -133,9 +133,10 @@ class PER(Sampling):
     """Rank-based prioritised sampling with P ∝ rank^−α (Schaul et al., 2016; de Bruin et al., 2018, eq. 7).
 
     Experiences are ranked by |δ| in the last update that used the experience. |δ| is infinite for new experiences.
-    Ranks are updated with every TD error. For the batch size B, ranks are cut into B segments of equal probability,
-    each with at least one rank. One experience is drawn uniformly from each segment. If fewer than B experiences are
-    stored, sample b is drawn by rank^−α from the b-th of B equal parts of the probability.
+    The buffer maintains this order, because `orders` names it: `Replay.add` and `Replay.annotate` set |δ|. For the
+    batch size B, ranks are cut into B segments of equal probability, each with at least one rank. One experience is
+    drawn uniformly from each segment. If fewer than B experiences are stored, sample b is drawn by rank^−α from the
+    b-th of B equal parts of the probability.
     """
 
     alpha: float = 0.7
