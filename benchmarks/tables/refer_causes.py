@@ -59,8 +59,9 @@ def _memories() -> str:
             told = [number(held, 2), number(beta, 2)]
             rows.append([learner, memory, *means, *difference(refer.final, plain.final, digits=0), *told])
     caption = (
-        f"Runs: {runs(study)} of 1000 steps on HalfCheetah. Runs that keep all experiences are those of the presets. "
-        "*Return* is the mean over seeds of the last tenth of training. *Difference* is the mean over paired seeds, "
+        f"Runs: {runs(study)} of 1000 steps on HalfCheetah. The runs that keep all experiences are those of the "
+        "presets for figures 1 and 3. *Return* is the mean over seeds of the last tenth of training. *Difference* is "
+        "the mean over paired seeds, "
         "with its BCa interval. *p* is from a sign-flip test, uncorrected. *D_KL* is the divergence D_KL(μ‖π) with "
         "ReF-ER, averaged over seeds and evaluations. *β* is the weight of the task's gradient at the end of training."
     )
