@@ -78,7 +78,7 @@ def stopping_raises(to_the_end: bool = False) -> Iterator[None]:
         seen.append(Terminated() if number == signal.SIGTERM else KeyboardInterrupt())
         raise seen[-1]
 
-    def again(unraisable: "sys.UnraisableHookArgs") -> None:
+    def again(unraisable: "sys.UnraisableHookArgs") -> None:  # in quotes: only type checkers know the class
         if unraisable.exc_value not in seen:
             before(unraisable)
             return

@@ -29,10 +29,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "V-RACER:zero": {"memory": {**MEMORY, "start": "zero"}, "sigma": "network"},
 }  # fmt: skip
 """Learners of other networks, of other exploration, and recurrent ones."""
-RECURRENT = [pytest.param(name, marks=pytest.mark.slow) for name, settings in VARIANTS.items() if "memory" in settings]
-"""They compile for minutes."""
 every_learner = pytest.mark.parametrize(
-    "learner", [*LEARNERS, *(name for name, settings in VARIANTS.items() if "memory" not in settings), *RECURRENT]
+    "learner",
+    [
+        *LEARNERS,
+        # Recurrent learners compile for minutes.
+        *(pytest.param(name, marks=[pytest.mark.slow] if "memory" in VARIANTS[name] else []) for name in VARIANTS),
+    ],
 )
 
 
