@@ -6,10 +6,9 @@ episode, one update uses this episode (Algorithm 1). Then follow updates on repl
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from replaybench.controllers.algorithms.segments import (
     Segments,
@@ -187,7 +186,7 @@ class ACERDiscrete(Learner):
         q = self.critic(self.normalised(observation))
         return self.normaliser.rewards.restored((self.probability(observation) * q).sum(axis=2))
 
-    def metrics(self, stored: Mapping[str, AnyFloats]) -> dict[str, NDArray[Any]]:
+    def metrics(self, stored: Mapping[str, AnyFloats]) -> dict[str, np.ndarray]:
         """Return the mean divergence from the behaviour, the fraction of steps with ρ > c, and the mean entropy."""
         observation, behaviour, choice = steps_of(self, stored, "observation", "behaviour", "choice")
         pi, log_pi = _softmax(self._logits(observation))

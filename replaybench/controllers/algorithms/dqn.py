@@ -1,10 +1,8 @@
 """Deep Q-network over evenly spaced actions (Mnih et al. 2015; de Bruin et al. 2018, section 6.3)."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from replaybench.controllers.interface.agent import Actions, Batch, LearnerSetting, NormaliseConfig
 from replaybench.controllers.interface.noise import Explored, PolicyDraws, decayed, draw_uniform
@@ -105,7 +103,7 @@ class DQN(Learner):
         _update(self._state, self.experiences(batch, first), self._counts, *settings, first, delta)
         return {"td_error": delta}
 
-    def _extra_state(self) -> dict[str, NDArray[Any]]:
+    def _extra_state(self) -> dict[str, np.ndarray]:
         return {**super()._extra_state(), "random": self.random}
 
 

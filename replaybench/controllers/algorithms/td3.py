@@ -1,7 +1,6 @@
 """TD3 (Fujimoto et al. 2018) and TD3+BC (Fujimoto & Gu 2021)."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,7 +96,7 @@ class TD3(Learner):
         _update(self._actor, self._critics, self._workspace, x, self.imitation, *smoothing, *pace, delta)
         return {"td_error": delta}
 
-    def _extra_state(self) -> dict[str, NDArray[Any]]:
+    def _extra_state(self) -> dict[str, np.ndarray]:
         own = {"smoothing_stream": self.smoothing_stream.state, "warm_up_stream": self.random_actions.stream.state}
         return {**super()._extra_state(), **own}
 

@@ -89,7 +89,7 @@ def _up_to(numbers: NDArray[np.uint64], m: int, node: int, entry: np.uint64) -> 
 
 
 @kernel
-def _halve(left: NDArray[Any], right: NDArray[Any]) -> None:
+def _halve(left: np.ndarray, right: np.ndarray) -> None:
     """Move the upper half of row `left` to the lower half of row `right`. Pad both rows with the largest value."""
     half = left.size // 2
     for j in range(half):
@@ -98,7 +98,7 @@ def _halve(left: NDArray[Any], right: NDArray[Any]) -> None:
 
 
 @kernel
-def _make_room(row: NDArray[Any], place: int) -> None:
+def _make_room(row: np.ndarray, place: int) -> None:
     for j in range(row.size - 1, place, -1):
         row[j] = row[j - 1]
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -59,7 +58,7 @@ def _picture(counts: Integers, across: composition.Axis, up: composition.Axis) -
     rows = counts.reshape(composition.BINS, composition.BINS // composition.FINE, composition.FINE).sum(axis=2).T[::-1]
     most = max(1, int(rows.max()))
     limits = [int(np.ceil(most ** (level / len(_SHADES)))) for level in range(len(_SHADES))]
-    shade: NDArray[Any] = np.array(list(" " + _SHADES))[np.searchsorted(limits, rows, side="right")]
+    shade: np.ndarray = np.array(list(" " + _SHADES))[np.searchsorted(limits, rows, side="right")]
     top, middle, bottom = (f"{value:.3g}" for value in (up.high, (up.low + up.high) / 2, up.low))
     labels = {0: top, len(rows) // 2: middle, len(rows) - 1: bottom}
     margin = max(map(len, labels.values())) + 2

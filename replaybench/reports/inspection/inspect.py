@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 _PART: Final = 1 << 24
 
 
-def parts(record: Record, name: str) -> Iterator[NDArray[Any]]:
+def parts(record: Record, name: str) -> Iterator[np.ndarray]:
     """Yield an array of a file in pieces of at most 16 MiB, or in single rows if a row is larger."""
     shape, size = record.header.shapes[name], np.dtype(record.header.dtypes[name]).itemsize
     if math.prod(shape) * size <= _PART or len(shape) < 2:
@@ -43,7 +42,7 @@ def parts(record: Record, name: str) -> Iterator[NDArray[Any]]:
             yield record.read(name, m, slice(start, start + high))
 
 
-def array_row(name: str, shape: tuple[int, ...], pieces: Iterable[NDArray[Any]]) -> tuple[str, ...]:
+def array_row(name: str, shape: tuple[int, ...], pieces: Iterable[np.ndarray]) -> tuple[str, ...]:
     """Return name, shape and dtype of an array, and minimum, mean and maximum of its finite values, as texts."""
     low, high, total, count, dtype = np.inf, -np.inf, 0.0, 0, ""
     for part in pieces:
