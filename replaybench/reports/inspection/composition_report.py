@@ -1,13 +1,15 @@
 """Text and figure of the composition of a stored buffer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -22,10 +24,6 @@ from replaybench.reports.figures.surfaces import draw_ends
 from replaybench.reports.inspection import composition
 from replaybench.runtime.arrays import Floats, Integers
 from replaybench.runtime.errors import UserError
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _SHADES: Final = "░▒▓█"
 
@@ -255,9 +253,6 @@ def histogram_edges(low: float, high: float, whole: bool, logarithmic: bool) -> 
 
 
 def _draw_plane(figure: Figure, axes: Axes, visits: composition.Visits, plane: int, plant: Plant | None) -> None:
-    from matplotlib.colors import LogNorm
-    from matplotlib.ticker import LogLocator
-
     pair = visits.planes[plane]
     across, up = (visits.axes[s] for s in pair)
     counts = np.ma.masked_equal(visits.plane[plane].T, 0)

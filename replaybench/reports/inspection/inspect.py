@@ -1,15 +1,14 @@
 """The contents of files, and the names that studies can use (commands `inspect` and `list`)."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+import xarray as xr
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -23,9 +22,6 @@ from replaybench.experiments.text_table import plain_table
 from replaybench.replay.storage.schema import BufferFile
 from replaybench.reports.cell_table import cell_table
 from replaybench.runtime.errors import UserError
-
-if TYPE_CHECKING:
-    import xarray as xr
 
 _PART: Final = 1 << 24
 
