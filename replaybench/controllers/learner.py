@@ -348,7 +348,7 @@ class Learner:
         self.steps += self._updates_of(batch)
         return first
 
-    def annotations(self, batch: Batch) -> AnyFloats:
+    def empty_per_sample(self, batch: Batch) -> AnyFloats:
         """Return an uninitialised array with one entry for each sample of a batch.
 
         The shape is `[M, B]` for B samples of each member, or `[M·U, B]` if the batch is for U updates.

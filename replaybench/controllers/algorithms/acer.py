@@ -207,7 +207,7 @@ class ACER(Learner):
 
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
         """Update all networks, and return the mean of |Q_ret − Q̃| over each sampled segment as its TD error."""
-        first, dtype, delta = self.begin_updates(batch), self.setting.dtype, self.annotations(batch)
+        first, dtype, delta = self.begin_updates(batch), self.setting.dtype, self.empty_per_sample(batch)
         data, behaviour = as_segments(batch, self.normaliser, dtype), rows(batch, "behaviour_mean", dtype)
         nets, stream = (self._policy, self._value, self._advantage, self._other_tape), self.draws.state
         update_members(*nets, data, behaviour, stream, self.numbers, first, delta)

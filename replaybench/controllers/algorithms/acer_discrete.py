@@ -200,7 +200,7 @@ class ACERDiscrete(Learner):
 
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
         """Update policy and critic, and return the mean of |Q_ret − Q| over each sampled segment as its TD error."""
-        first, dtype, delta = self.begin_updates(batch), self.setting.dtype, self.annotations(batch)
+        first, dtype, delta = self.begin_updates(batch), self.setting.dtype, self.empty_per_sample(batch)
         choice, behaviour = rows(batch, "choice", dtype)[:, :, 0].astype(np.int64), rows(batch, "behaviour", dtype)
         data = as_segments(batch, self.normaliser, dtype)
         update_members(self._policy, self._critic, data, choice, behaviour, self.numbers, first, delta)

@@ -98,7 +98,7 @@ class DQN(Learner):
         return self.normaliser.rewards.restored(self.critic(self.normalised(observation)).max(axis=2))
 
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
-        config, first, delta = self.config, self.begin_updates(batch), self.annotations(batch)
+        config, first, delta = self.config, self.begin_updates(batch), self.empty_per_sample(batch)
         settings = (np.inf if config.huber is None else config.huber, config.double, config.copy_every)
         _update(self._state, self.experiences(batch, first), self._counts, *settings, first, delta)
         return {"td_error": delta}

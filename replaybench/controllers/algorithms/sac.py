@@ -148,7 +148,8 @@ class SAC(Learner):
         return named
 
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
-        first, delta, states, config = self.begin_updates(batch), self.annotations(batch), self._states, self.config
+        first, delta = self.begin_updates(batch), self.empty_per_sample(batch)
+        states, config = self._states, self.config
         actor, critics, x = states["actor"], (states["critic1"], states["critic2"]), self.experiences(batch, first)
         stream = self.update_stream.state
         if config.version == "first":

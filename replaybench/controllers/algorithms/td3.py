@@ -90,7 +90,7 @@ class TD3(Learner):
         return self.normaliser.rewards.restored(self.critic(normalised, self.actor(normalised))[:, :, 0])
 
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
-        config, first, delta = self.config, self.begin_updates(batch), self.annotations(batch)
+        config, first, delta = self.config, self.begin_updates(batch), self.empty_per_sample(batch)
         smoothing = (self.smoothing_stream.state, config.smoothing, config.smoothing_clip)
         pace, x = (config.tau, config.policy_delay, first), self.experiences(batch, first)
         _update(self._actor, self._critics, self._workspace, x, self.imitation, *smoothing, *pace, delta)
