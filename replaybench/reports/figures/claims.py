@@ -232,7 +232,8 @@ def still_needed(verdict: Verdict) -> str:
     if verdict.effect.sd == 0:
         return "all differences are equal"
     if verdict.split:
-        return f"few runs make the mean, {replace(verdict.effect, statistic='mean').estimate:+.3g}"
+        mean = replace(verdict.effect, statistic="mean").estimate
+        return f"mean and interquartile mean disagree; the mean is {mean:+.3g}"
     return f"{more} more seed{'s' if more > 1 else ''}" if more else "too near to tell"
 
 
