@@ -34,15 +34,15 @@ def texts() -> dict[str, str]:
     rows: list[dict[str, Any]] = told["rows"]
     caption = (
         f"Each row summarises {told['repetitions']:,} simulated samples. The columns *mean* to *90 % bound* give "
-        f"coverage: the share of samples whose 95 % interval or bound contains the true value. A share below "
-        f"{NOMINAL - NEAR:.2f} is bold. P(better) is the probability that a run of one strategy is better than a run of "
-        "another; its column uses 200 samples. The worst-run bound is a lower bound on the probability that a further "
-        "run is better than the worst run of the sample. The 90 % bound is a score that 90 % of further runs exceed. "
-        f"The next four columns compare two strategies on shared seeds (correlation {told['shared']:g}). They give the "
-        "share of samples in which the strategies are called different: false positives if both are equal, power if "
-        "one is half a standard deviation better. The sign-flip test is paired (p < 0.05). The overlap rule calls "
-        "strategies different if their intervals do not overlap. The last two columns compare a strategy with another "
-        "one whose scores are normal. They give the share of one-sided tests (p < 0.05) that wrongly find the "
+        "coverage: the share of samples whose 95 % interval or bound contains the true value. A share below "
+        f"{NOMINAL - NEAR:.2f} is bold. P(better) is the probability that a run of one strategy is better than a run "
+        "of another; its column uses 200 samples. The worst-run bound is a lower bound on the probability that a "
+        "further run is better than the worst run of the sample. The 90 % bound is a score that 90 % of further runs "
+        f"exceed. The next four columns compare two strategies on shared seeds (correlation {told['shared']:g}). They "
+        "give the share of samples in which the strategies are called different: false positives if both are equal, "
+        "power if one is half a standard deviation better. The sign-flip test is paired (p < 0.05). The overlap rule "
+        "calls strategies different if their intervals do not overlap. The last two columns compare a strategy with "
+        "another one whose scores are normal. They give the share of one-sided tests (p < 0.05) that wrongly find the "
         "difference larger than its true value, or smaller. `claims` uses such one-sided tests."
     )
     headings = ("scores", "runs", *_COLUMNS.values(), *_TESTS.values())
