@@ -13,6 +13,7 @@ import pytest
 from cells import run_here
 from commands import Capsys, Patch, call
 from made_results import made_results
+from refusals import refuses
 from rich.console import Console
 
 from benchmarks.evidence.advice_evidence import evidence
@@ -55,7 +56,6 @@ from replaybench.experiments.dataset import add_scores
 from replaybench.experiments.results_file import write_results
 from replaybench.experiments.study import Study
 from replaybench.replay.strategies.notation import parse
-from replaybench.runtime.errors import UserError
 
 QUIET = Traits(noise=0.0, authority=0.2, decay=1.0, symmetry=1.0, memory=np.inf)
 
@@ -406,16 +406,14 @@ def test_where_nothing_beats_random_control_nothing_is_proposed(solved: bool, tm
 
 def test_a_proposal_from_a_run_fits_into_the_memory(tmp_path: Path) -> None:
     assert chosen_name(advised(tmp_path, made(tmp_path), 500, "capacity = 500")) == "FIFO[Uniform]"
-    with pytest.raises(UserError, match="fits into --memory 499, the smallest needs 500; raise it"):
-        advised(tmp_path, memory=499)
+    refuses("fits into --memory 499, the smallest needs 500; raise it", advised, tmp_path, memory=499)
 
 
 def test_a_folder_that_advise_wrote_names_its_run(tmp_path: Path) -> None:
     for name in ("1-full", "2-probes"):
         (tmp_path / name).mkdir()
         made(tmp_path / name)
-    with pytest.raises(UserError, match=f"holds no results.nc; name {tmp_path}/2-probes$"):
-        advised(tmp_path)
+    refuses(f"holds no results.nc; name {tmp_path}/2-probes$", advised, tmp_path)
 
 
 def test_strategies_of_a_stopped_sweep_are_compared_on_seeds_that_both_ran(tmp_path: Path) -> None:

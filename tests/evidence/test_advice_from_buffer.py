@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from commands import Capsys, Patch
 from recorded import Arrays, buffer, collect
+from refusals import refuses
 
 from replaybench.cli.main import main
 from replaybench.envs.ode.pendulum import Pendulum
 from replaybench.evidence.advice.advise import advise_on_buffer
-from replaybench.runtime.errors import UserError
 
 EPISODES, STEPS = 40, Pendulum().steps_per_episode(50)
 
@@ -143,8 +143,7 @@ def test_segments_are_read_as_steps(tmp_path: Path, learned: Arrays) -> None:
     path = buffer(tmp_path / "b.h5", cut, unit=unit, batch_size=4, fields=fields)
     found, _ = said_of(path)
     assert (found.capacity.steps, found.capacity.stored) == (20 * STEPS, whole)
-    with pytest.raises(UserError, match="--memory 79 is smaller than a batch of 80"):
-        said_of(path, memory=79)
+    refuses("--memory 79 is smaller than a batch of 80", said_of, path, memory=79)
     assert said_of(path, memory=80)[0].ranked[0].capacity == 80
 
 

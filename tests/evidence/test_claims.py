@@ -11,6 +11,7 @@ import pytest
 import xarray as xr
 from commands import Capsys, Patch
 from made_results import made_results
+from refusals import refuses
 from rich.console import Console
 
 from benchmarks.tables.claims import why_not
@@ -63,8 +64,7 @@ def test_claims_of_a_paper_are_sound(name: str) -> None:
     ],
 )
 def test_cells_that_a_preset_lacks_are_refused(changed: dict[str, object], problem: str) -> None:
-    with pytest.raises(UserError, match=problem):
-        build(Claim, {**CLAIM, **changed}, "claim").cells()
+    refuses(problem, build(Claim, {**CLAIM, **changed}, "claim").cells)
 
 
 JUDGED = Claim(id="x", source="", statement="", preset="debruin2018/fig12", plus=({},), expects="more", relevance=0.1)
@@ -370,12 +370,10 @@ def test_orders_of_magnitude_are_compared_where_a_claim_says_so(tmp_path: Path) 
 
 
 def test_what_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"has no study\.toml"):
-        read_evidence(tmp_path)
+    refuses(r"has no study\.toml", read_evidence, tmp_path)
     folder = store(tmp_path / "run")
     (folder / "study.toml").write_text("learner = 3")
-    with pytest.raises(UserError, match="no study that `sweep` wrote"):
-        read_evidence(folder)
+    refuses("no study that `sweep` wrote", read_evidence, folder)
 
 
 def test_verdicts_are_printed_and_written(tmp_path: Path, capsys: Capsys, monkeypatch: Patch) -> None:
@@ -386,12 +384,9 @@ def test_verdicts_are_printed_and_written(tmp_path: Path, capsys: Capsys, monkey
     show.show_claims(Console(width=160), [store(tmp_path / "run")], ["a"], target, figure)
     assert figure.read_bytes().startswith(b"\x89PNG")
     for wrong, told in ((figure, "exists already"), (tmp_path / "claims.txt", "must end in")):
-        with pytest.raises(UserError, match=told):
-            show.show_claims(Console(), [tmp_path / "run"], ["a"], None, wrong)
-    with pytest.raises(UserError, match="name run folders"):
-        show.show_claims(Console(), [], ["a"], None, tmp_path / "other.png")
-    with pytest.raises(UserError, match="verdicts.json exists already"):
-        show.show_claims(Console(), [], ["a"], target, None)
+        refuses(told, show.show_claims, Console(), [tmp_path / "run"], ["a"], None, wrong)
+    refuses("name run folders", show.show_claims, Console(), [], ["a"], None, tmp_path / "other.png")
+    refuses("verdicts.json exists already", show.show_claims, Console(), [], ["a"], target, None)
     told = capsys.readouterr().out
     assert "3 claims: 1 reproduced, 1 contradicted, 1 not run" in told
     assert "[One] is better." in told
@@ -501,5 +496,4 @@ def test_each_claim_is_where_its_effect_is() -> None:
 
 
 def test_runs_without_claims_are_not_drawn() -> None:
-    with pytest.raises(UserError, match="no claim"):
-        claims_figure([(Claims(paper="A paper", claim=(MORE,)), judge([MORE], [None]))])
+    refuses("no claim", claims_figure, [(Claims(paper="A paper", claim=(MORE,)), judge([MORE], [None]))])

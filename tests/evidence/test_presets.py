@@ -10,6 +10,7 @@ from typing import get_args
 
 import pytest
 from commands import Patch
+from refusals import refuses
 from rich.console import Console
 
 from replaybench.evidence import preset as reproduce
@@ -18,7 +19,6 @@ from replaybench.experiments import calibration
 from replaybench.experiments import progress as plain_lines
 from replaybench.experiments.plan import plan_warnings
 from replaybench.experiments.study import Cell
-from replaybench.runtime.errors import UserError
 
 SOME = ("debruin2018/fig3", "when/map")
 
@@ -92,8 +92,7 @@ def test_reductions_are_those_of_the_figure_that_is_run(name: str, inertia: int,
 )
 def test_a_figure_that_another_preset_shows_leads_there(name: str, said: str) -> None:
     assert read_preset("deBruin2018/Fig12").name == "debruin2018/fig12"
-    with pytest.raises(UserError, match=re.escape(said)):
-        read_preset(name)
+    refuses(re.escape(said), read_preset, name)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from refusals import refuses
 from rich.console import Console
 from scipy.integrate import solve_ivp
 from scipy.io import savemat
@@ -162,12 +163,10 @@ def test_no_step_crosses_a_gap() -> None:
 
 def test_a_log_without_a_whole_step_is_refused() -> None:
     for log in (log_of(pendulum_table(1), time=False), log_of(pendulum_table(1))):
-        with pytest.raises(UserError, match=r"rig.npz: the log has 1 row of data; a step takes two"):
-            convert(log, Pendulum(), frequency=50.0)
+        refuses(r"rig.npz: the log has 1 row of data; a step takes two", convert, log, Pendulum(), frequency=50.0)
     table = pendulum_table()
     table["angle"][::2] = np.nan
-    with pytest.raises(UserError, match="no two whole rows after each other"):
-        convert(log_of(table), Pendulum(), frequency=50.0, missing="drop")
+    refuses("no two whole rows after each other", convert, log_of(table), Pendulum(), frequency=50.0, missing="drop")
 
 
 def test_what_the_last_row_of_an_episode_lacks_is_not_missed() -> None:
@@ -175,12 +174,10 @@ def test_what_the_last_row_of_an_episode_lacks_is_not_missed() -> None:
     table["voltage"][-1] = math.nan
     assert convert(log_of(table), Pendulum())[2].transitions == 49
     table["voltage"][20] = math.nan
-    with pytest.raises(UserError, match=r"'voltage' is not a number at index 20 \(1 such row\)"):
-        convert(log_of(table), Pendulum())
+    refuses(r"'voltage' is not a number at index 20 \(1 such row\)", convert, log_of(table), Pendulum())
     table = pendulum_table(50)
     table["angle"][-1] = math.inf
-    with pytest.raises(UserError, match=r"'angle' is inf at index 49"):
-        convert(log_of(table), Pendulum())
+    refuses(r"'angle' is inf at index 49", convert, log_of(table), Pendulum())
 
 
 def test_recorded_rewards_and_ends_are_kept() -> None:
@@ -237,8 +234,7 @@ FAULTS: dict[str, tuple[Callable[[Table], Table], str]] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_what_cannot_be_the_plant_is_refused(name: str) -> None:
     change, message = FAULTS[name]
-    with pytest.raises(UserError, match=message):
-        convert(log_of(change(pendulum_table(300))), Pendulum(), frequency=50.0)
+    refuses(message, convert, log_of(change(pendulum_table(300))), Pendulum(), frequency=50.0)
 
 
 def test_milliamperes_are_refused_with_the_bounds() -> None:
@@ -247,8 +243,7 @@ def test_milliamperes_are_refused_with_the_bounds() -> None:
     table |= {name: np.full(9, 0.3) for name in plant.action_names}
     table["current 3 squared"] = np.r_[0.0, 0.0, np.full(7, 350.0)]
     message = "current 3 squared is 350 in column 'current 3 squared' at index 2 (6 such rows), beyond 0 … 0.6 A²"
-    with pytest.raises(UserError, match=re.escape(message)):
-        convert(log_of(table), plant)
+    refuses(re.escape(message), convert, log_of(table), plant)
     arrays, _, summary = convert(log_of(table), plant, clip_actions=True)
     assert arrays["action"][0, :, 2].tolist() == [-1.0, -1.0] + [1.0] * 6
     assert "6 actions were clipped to the plant's bounds" in summary.warnings
@@ -259,8 +254,7 @@ def test_rounding_at_a_bound_is_no_fault() -> None:
     table["voltage"] = np.full(30, 3.0 + 2e-6)
     assert (convert(log_of(table), Pendulum())[0]["action"] == 1.0).all()
     table["voltage"] += 2e-6
-    with pytest.raises(UserError, match="voltage is 3 in column"):
-        convert(log_of(table), Pendulum())
+    refuses("voltage is 3 in column", convert, log_of(table), Pendulum())
 
 
 @pytest.mark.parametrize(
@@ -285,14 +279,10 @@ def test_columns_are_matched_by_name_or_as_stated() -> None:
     assert facts["columns"] == {"angle": "ANGLE", "angular velocity": "w", "voltage": "U"}
     _, facts, _ = convert(log_of(renamed), Pendulum(), parse_columns(["angular velocity=W", "voltage=u"]))
     assert facts["columns"] == {"angle": "ANGLE", "angular velocity": "w", "voltage": "U"}
-    with pytest.raises(UserError, match="unknown state or action 'angel'; did you mean angle"):
-        convert(log_of(renamed), Pendulum(), {"angel": "w"})
-    with pytest.raises(UserError, match="unknown column 'ANGEL'; did you mean ANGLE"):
-        convert(log_of(renamed), Pendulum(), {"angle": "ANGEL"})
-    with pytest.raises(UserError, match="--columns takes NAME=COLUMN, as in angle=theta, not 'angle'"):
-        parse_columns(["angle"])
-    with pytest.raises(UserError, match="--columns gives 'angle' twice"):
-        parse_columns(["angle=a", "angle=b"])
+    refuses("unknown state or action 'angel'; did you mean angle", convert, log_of(renamed), Pendulum(), {"angel": "w"})
+    refuses("unknown column 'ANGEL'; did you mean ANGLE", convert, log_of(renamed), Pendulum(), {"angle": "ANGEL"})
+    refuses("--columns takes NAME=COLUMN, as in angle=theta, not 'angle'", parse_columns, ["angle"])
+    refuses("--columns gives 'angle' twice", parse_columns, ["angle=a", "angle=b"])
     with pytest.raises(UserError, match="'angle' cannot be used: it is text"):
         convert(Log(Path("x.csv"), table, {"angle": "it is text"}, table["time"], None), Pendulum(), {"angle": "angle"})
 
@@ -302,24 +292,19 @@ def test_a_column_means_one_signal_and_a_signal_one_column() -> None:
     twice = log_of({"ANGLE": table["voltage"], **table, "Angle": table["voltage"]})
     assert convert(twice, Pendulum())[1]["columns"]["angle"] == "angle"
     alike = log_of({name: twice.columns[name] for name in twice.columns if name != "angle"} | {"time": table["time"]})
-    with pytest.raises(UserError, match="'ANGLE' and 'Angle' may each be angle; choose one .* 'angle=ANGLE'"):
-        convert(alike, Pendulum())
+    refuses("'ANGLE' and 'Angle' may each be angle; choose one .* 'angle=ANGLE'", convert, alike, Pendulum())
     assert convert(alike, Pendulum(), {"angle": "Angle"})[1]["columns"]["angle"] == "Angle"
-    with pytest.raises(UserError, match="--columns names angle twice"):
-        convert(log_of(table), Pendulum(), {"angle": "voltage", "ANGLE": "angle"})
+    refuses("--columns names angle twice", convert, log_of(table), Pendulum(), {"angle": "voltage", "ANGLE": "angle"})
     plant: Any = type("Twice", (PendulumDCSC,), {"state_names": ("angle", "angle")})
-    with pytest.raises(UserError, match="has two signals called 'angle'"):
-        convert(log_of(table), dataclass(frozen=True, kw_only=True)(plant)())
+    refuses("has two signals called 'angle'", convert, log_of(table), dataclass(frozen=True, kw_only=True)(plant)())
 
 
 def test_without_times_the_frequency_must_be_given() -> None:
     log = log_of(pendulum_table(30), time=False)
     plain = {name: column for name, column in log.columns.items() if name != "time"}
     log, titled = (Log(log.path, plain | more, {}, None, None) for more in ({}, {"Time [s]": np.arange(30.0)}))
-    with pytest.raises(UserError, match=r"called time; name it with --time 'Time \[s\]', if that is in s, or give"):
-        convert(titled, Pendulum())
-    with pytest.raises(UserError, match="no column is called time; name it with --time, or give --frequency"):
-        convert(log, Pendulum())
+    refuses(r"called time; name it with --time 'Time \[s\]', if that is in s, or give", convert, titled, Pendulum())
+    refuses("no column is called time; name it with --time, or give --frequency", convert, log, Pendulum())
     _, facts, summary = convert(log, Pendulum(), frequency=50.0)
     assert (facts["frequency"], summary.inferred, summary.episodes) == (50.0, False, 1)
 
@@ -435,8 +420,7 @@ def holed() -> Table:
 
 @pytest.mark.parametrize("time", [True, False])
 def test_steps_with_empty_cells_are_left_out(time: bool) -> None:
-    with pytest.raises(UserError, match="or give --missing drop or interpolate"):
-        convert(log_of(holed(), time), Pendulum(), frequency=50.0)
+    refuses("or give --missing drop or interpolate", convert, log_of(holed(), time), Pendulum(), frequency=50.0)
     whole, *_ = convert(log_of(pendulum_table()), Pendulum(), frequency=50.0)
     arrays, _, summary = convert(log_of(holed(), time), Pendulum(), frequency=50.0, missing="drop")
     kept = [step for step in range(119) if step not in (0, 9, 10, 11, 40)]
@@ -501,8 +485,7 @@ def test_ends_that_stay_up_and_numbers_too_large_are_reported() -> None:
     summary = convert(log_of(table), Pendulum(), frequency=50.0)[2]
     assert any(note.startswith("1 steps end an episode directly after another such step") for note in summary.warnings)
     table["reward"] = np.where(np.arange(120) == 7, 1e300, 0.0)
-    with pytest.raises(UserError, match="^reward of step 8 is beyond what float32 holds"):
-        convert(log_of(table), Pendulum(), frequency=50.0)
+    refuses("^reward of step 8 is beyond what float32 holds", convert, log_of(table), Pendulum(), frequency=50.0)
 
 
 @dataclass(frozen=True, kw_only=True)

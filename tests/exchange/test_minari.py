@@ -15,6 +15,7 @@ import pytest
 from numpy.typing import NDArray
 from pyarrow import parquet
 from recorded import buffer, collect
+from refusals import refuses
 from scipy.io import savemat
 
 from replaybench.baselines.references import Reference, reference
@@ -115,8 +116,7 @@ def test_the_recovered_environment_is_the_plant_that_was_recorded(tmp_path: Path
         np.testing.assert_array_equal(observation, expected)
         assert np.float32(given) == reward
         assert cut == truncated
-    with pytest.raises(UserError, match=r"with other parameters of Pendulum; import it with --inertia 0.0005$"):
-        convert_dataset(NAME, Pendulum())
+    refuses(r"with other parameters of Pendulum; import it with --inertia 0.0005$", convert_dataset, NAME, Pendulum())
     convert_dataset(NAME, plant)
 
 
@@ -185,12 +185,10 @@ def test_what_cannot_be_exported_is_one_line(whole: Arrays, tmp_path: Path) -> N
         ((path, NAME, -1), r"--member must be 0 … 1, not -1"),
         ((tmp_path / "none.h5", NAME), r"no such file"),
     ):
-        with pytest.raises(UserError, match=told):
-            export_buffer(*words)
+        refuses(told, export_buffer, *words)
     for missing in ("episode", "step"):
         old = buffer(tmp_path / "old.h5", {name: a for name, a in whole.items() if name != missing})
-        with pytest.raises(UserError, match=r"does not say to which episode and step its experiences belong"):
-            export_buffer(old, NAME)
+        refuses(r"does not say to which episode and step its experiences belong", export_buffer, old, NAME)
     starts = {"episode_starts": np.array([[1, 201, 401]] * 2, np.uint32)}
     stated = {name: a for name, a in whole.items() if name not in ("episode", "step")} | starts
     assert export_buffer(buffer(tmp_path / "starts.h5", stated), "starts-v0").episodes == 6
@@ -199,14 +197,13 @@ def test_what_cannot_be_exported_is_one_line(whole: Arrays, tmp_path: Path) -> N
     with pytest.raises(UserError, match=r"recording 0 of .* holds NaN or infinity; choose another --member"):
         export_buffer(buffer(tmp_path / "nan.h5", failed), NAME, member=0)
     assert export_buffer(tmp_path / "nan.h5", NAME).episodes == 3
-    with pytest.raises(UserError, match=r"full-per-v0 exists already; remove it or choose another id"):
-        export_buffer(path, NAME)
+    refuses(r"full-per-v0 exists already; remove it or choose another id", export_buffer, path, NAME)
 
 
 def test_the_missing_package_is_named_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "minari", None)
-    with pytest.raises(UserError, match=r"Minari datasets need the extra: pip install 'replaybench\[minari\]'"):
-        export_buffer(tmp_path / "none.h5", NAME)
+    told = r"Minari datasets need the extra: pip install 'replaybench\[minari\]'$"
+    refuses(told, export_buffer, tmp_path / "none.h5", NAME)
 
 
 @pytest.mark.usefixtures("references")
@@ -327,8 +324,7 @@ def test_what_is_not_of_this_plant_is_refused(
     observations: NDArray[Any], actions: NDArray[Any], facts: dict[str, Any], message: str, root: Path
 ) -> None:
     foreign(root, observations, actions, replaybench=facts)
-    with pytest.raises(UserError, match=message):
-        convert_dataset("theirs-v0", Pendulum(), frequency=50.0)
+    refuses(message, convert_dataset, "theirs-v0", Pendulum(), frequency=50.0)
 
 
 def test_choices_that_a_plant_does_not_have_are_refused(root: Path) -> None:
@@ -343,8 +339,7 @@ def test_choices_that_a_plant_does_not_have_are_refused(root: Path) -> None:
 @pytest.mark.parametrize("rate", [1e300, 1e-9, float("inf")])
 def test_a_rate_that_no_plant_can_have_is_refused(rate: float, root: Path) -> None:
     foreign(root, np.zeros((21, 2)), np.zeros((20, 1)), replaybench={"plant": "Pendulum", "frequency": rate})
-    with pytest.raises(UserError, match="Hz"):
-        convert_dataset("theirs-v0", Pendulum())
+    refuses("Hz", convert_dataset, "theirs-v0", Pendulum())
 
 
 @pytest.mark.usefixtures("references")
@@ -362,8 +357,7 @@ def test_a_plant_of_ones_own_leaves_without_an_environment(tmp_path: Path, capsy
     dataset = minari.load_dataset(NAME)
     assert dataset.env_spec is None
     assert json.loads((tmp_path / "datasets" / NAME / "data" / "metadata.json").read_text())["ref_max_score"] == -10000
-    with pytest.raises(UserError, match=r"was recorded on .*:Mine, not on Pendulum"):
-        convert_dataset(NAME, Pendulum())
+    refuses(r"was recorded on .*:Mine, not on Pendulum", convert_dataset, NAME, Pendulum())
 
 
 FULL_NAME = "replaybench/pendulum/full-v0"
@@ -403,8 +397,7 @@ def test_a_dataset_of_minaris_own_collector_is_read_in_the_tasks_units(task: str
     ends = np.concatenate([each.terminations for each in given])
     np.testing.assert_array_equal(arrays["terminated"][0, :, 0], ends)
     assert any("taken as Gymnasium's task's own" in line for line in summary.warnings)
-    with pytest.raises(UserError, match="no other rate, not at 7 Hz"):
-        convert_dataset("theirs/random-v0", plant, frequency=7.0)
+    refuses("no other rate, not at 7 Hz", convert_dataset, "theirs/random-v0", plant, frequency=7.0)
 
 
 @pytest.mark.usefixtures("references")

@@ -13,6 +13,7 @@ import pytest
 from cells import small_study
 from drawn_studies import UNKNOWN, USABLE
 from recorded import buffer, collect
+from refusals import refuses
 
 from replaybench.baselines.references import Reference
 from replaybench.controllers.algorithms.acer import ACERConfig
@@ -99,8 +100,7 @@ def test_actions_that_are_no_choices_are_refused(whole: bool, tmp_path: Path) ->
 @pytest.mark.parametrize("strategy", ["FIFO(5)[Uniform]", "Drop(0.9999)*FULL[Uniform]"])
 def test_less_than_a_batch_is_refused(strategy: str, tmp_path: Path) -> None:
     recording = recorded(tmp_path)
-    with pytest.raises(UserError, match=r"keeps \d experiences of .* a batch has 16: keep more, or"):
-        replayed(recording, strategy)
+    refuses(r"keeps \d experiences of .* a batch has 16: keep more, or", replayed, recording, strategy)
 
 
 def test_another_form_of_a_table_keeps_nothing_of_the_old() -> None:
@@ -206,15 +206,12 @@ def test_a_report_of_an_offline_replay(tmp_path: Path, capsys: pytest.CaptureFix
 def test_scores_that_are_no_comparison_are_told_in_a_line(tmp_path: Path) -> None:
     path, arrays = tmp_path / "scores.h5", {"updates": np.arange(2), "reward_greedy": np.zeros((3, 2))}
     write_record(path, KIND, ABOUT, arrays)
-    with pytest.raises(UserError, match="older version"):
-        read_scores(path)
+    refuses("older version", read_scores, path)
     compared = {"online": {}, "reference": dataclasses.asdict(USABLE)}
     write_record(path, KIND, ABOUT | compared, arrays | {"reward_recorded": np.zeros((2, 2))})
-    with pytest.raises(UserError, match="do not belong together"):
-        read_scores(path)
+    refuses("do not belong together", read_scores, path)
     write_record(path, KIND, ABOUT | compared | {"online": 3}, arrays | {"reward_recorded": np.zeros(1)})
-    with pytest.raises(UserError, match="online"):
-        read_scores(path)
+    refuses("online", read_scores, path)
 
 
 LONG = 100_000

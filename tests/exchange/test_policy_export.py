@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from cells import small_study
 from commands import call
+from refusals import refuses
 
 from replaybench.controllers.interface.agent import LearnerSetting, Task
 from replaybench.controllers.policies.policy import policy_facts
@@ -93,13 +94,11 @@ def test_models_hold_names_units_scale_and_rate(tmp_path: Path) -> None:
 
 def test_a_folder_that_no_sweep_wrote_names_its_files(tmp_path: Path) -> None:
     path = stored(tmp_path)
-    with pytest.raises(
-        UserError, match=re.escape(f"no study.toml); name a file of it: {path} or {tmp_path}/scores.h5")
-    ):
-        find_policy(tmp_path, None)
+    refuses(
+        re.escape(f"no study.toml); name a file of it: {path} or {tmp_path}/scores.h5"), find_policy, tmp_path, None
+    )
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="name the folder that a sweep wrote"):
-        find_recording(tmp_path / "empty", None)
+    refuses("name the folder that a sweep wrote", find_recording, tmp_path / "empty", None)
 
 
 @pytest.mark.parametrize("plant", ["none.py:Mine", "gymnasium:evil:Foo-v0", "gymnasium:evil.py:Foo-v0"])
@@ -115,8 +114,7 @@ def test_a_policy_file_runs_no_code_that_it_names(
     assert f"--plant {plant} if you trust that file" in capsys.readouterr().out
     if plant.startswith("none"):
         (tmp_path / "policy.h").unlink()
-        with pytest.raises(UserError, match="no plant file"):
-            export_policy(path, 0, "c", None, plant, None)
+        refuses("no plant file", export_policy, path, 0, "c", None, plant, None)
 
 
 @pytest.mark.parametrize(
@@ -133,8 +131,7 @@ def test_a_file_is_not_written_as_what_it_is_not_nor_over_another(
 ) -> None:
     path, mine = stored(tmp_path), tmp_path / "mine.h"
     mine.write_text("mine")
-    with pytest.raises(UserError, match=said):
-        export_policy(path, 0, form, tmp_path / name, None, None)
+    refuses(said, export_policy, path, 0, form, tmp_path / name, None, None)
     assert mine.read_text() == "mine"
     assert not list(tmp_path.glob("rig*"))
 
@@ -148,13 +145,10 @@ def test_the_suffix_chooses_the_form_and_a_files_learner_may_be_named(tmp_path: 
 
 def test_mistakes_are_one_line(tmp_path: Path) -> None:
     path = stored(tmp_path)
-    with pytest.raises(UserError, match="members 0 to 2, not 3"):
-        export_policy(path, 3, "c", None, None, None)
+    refuses("members 0 to 2, not 3", export_policy, path, 3, "c", None, None, None)
     for name in ("7.h", "int.h", "-.h"):
-        with pytest.raises(UserError, match="is no name; choose --output"):
-            export_policy(path, 0, "c", tmp_path / name, None, None)
-    with pytest.raises(UserError, match="state of Magman to observe"):
-        export_policy(path, 0, "c", None, "Magman", None)
+        refuses("is no name; choose --output", export_policy, path, 0, "c", tmp_path / name, None, None)
+    refuses("state of Magman to observe", export_policy, path, 0, "c", None, "Magman", None)
     assert not list(tmp_path.glob("*.h"))
 
 
@@ -170,5 +164,4 @@ def test_a_run_finds_its_cells_by_any_path_of_a_file(tmp_path: Path) -> None:
     for path in ("plants/own.py", "./plants/own.py", "../plants/own.py", "own.py"):
         assert find_recording(tmp_path, None, plant=f"{path}:Mine") == (buffer, None)
     for other in ("plants/other.py:Mine", "plants/own.py:Other", "Mine"):
-        with pytest.raises(UserError, match="has no cell of plant"):
-            find_recording(tmp_path, None, plant=other)
+        refuses("has no cell of plant", find_recording, tmp_path, None, plant=other)
