@@ -94,9 +94,8 @@ def test_models_hold_names_units_scale_and_rate(tmp_path: Path) -> None:
 
 def test_a_folder_that_no_sweep_wrote_names_its_files(tmp_path: Path) -> None:
     path = stored(tmp_path)
-    refuses(
-        re.escape(f"no study.toml); name a file of it: {path} or {tmp_path}/scores.h5"), find_policy, tmp_path, None
-    )
+    told = re.escape(f"no study.toml); name a file of it: {path} or {tmp_path}/scores.h5")
+    refuses(told, find_policy, tmp_path, None)
     (tmp_path / "empty").mkdir()
     refuses("name the folder that a sweep wrote", find_recording, tmp_path / "empty", None)
 

@@ -11,10 +11,10 @@ from replaybench.runtime.errors import UserError
 
 
 def refuses(pattern: str, call: Callable[..., object], *arguments: Any, **options: Any) -> None:
-    """Check that a call ends with a `UserError` of one line in which the pattern is found."""
+    """Check that a call ends with a `UserError` in which the pattern is found, with one line for each problem."""
     with pytest.raises(UserError, match=pattern) as caught:
         call(*arguments, **options)
-    assert "\n" not in str(caught.value)
+    assert not [line for line in caught.value.args if "\n" in line]
 
 
 def read_damaged(read: Callable[[Path], object], path: Path, whole: bytes, data: st.DataObject) -> None:
