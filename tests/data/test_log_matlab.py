@@ -9,6 +9,7 @@ import h5py
 import numpy as np
 import pytest
 import scipy
+from commands import Patch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -199,7 +200,7 @@ def test_an_object_is_named_by_its_class(tmp_path: Path) -> None:
     refuses(r"b.mat holds no column of numbers; column 'ts' cannot be used: it is a MATLAB", read_log, alone)
 
 
-def test_sizes_are_held_against_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sizes_are_held_against_what_is_there(tmp_path: Path, monkeypatch: Patch) -> None:
     lie = file5(tmp_path / "lie.mat", vector5(b"t", 1 << 30, bytes(16)))
     refuses(r"lie.mat cannot be read: it is damaged: a variable does not hold as many", read_log, lie)
     cells = matrix5(1, element(5, struct.pack("<ii", 1 << 30, 1)), element(1, b"c"))
@@ -230,19 +231,12 @@ def test_files_that_are_not_matlabs_are_refused(tmp_path: Path) -> None:
     refuses(r"a.mat cannot be read: ", read_log, path)
 
 
+NUMBERS = np.arange(5.0), np.arange(6, dtype="i2").reshape(2, 3), np.eye(2, dtype="f4"), np.array([[7]], np.uint8)
+NAMED = st.dictionaries(st.from_regex(r"[a-z][a-z0-9_]{0,9}", fullmatch=True), st.sampled_from(NUMBERS), min_size=1)
+
+
 @settings(max_examples=60, deadline=None)
-@given(
-    st.dictionaries(
-        st.from_regex(r"[a-z][a-z0-9_]{0,9}", fullmatch=True),
-        st.sampled_from(
-            [np.arange(5.0), np.arange(6, dtype="i2").reshape(2, 3), np.eye(2, dtype="f4"), np.array([[7]], np.uint8)]
-        ),
-        min_size=1,
-        max_size=4,
-    ),
-    st.booleans(),
-    st.booleans(),
-)
+@given(NAMED, st.booleans(), st.booleans())
 def test_version_5_reads_as_scipy_does(
     tmp_path_factory: pytest.TempPathFactory, variables: dict[str, NDArray[Any]], compressed: bool, inner: bool
 ) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from commands import Patch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from refusals import read_damaged, refuses
@@ -52,16 +53,6 @@ def test_text_in_its_usual_forms_reads_the_same(tmp_path: Path, text: str) -> No
     log = read_log(text_log(tmp_path, text))
     assert (time_of(log), list(log.columns)) == ([0.0, 0.5], ["time", "angle"])
     assert log.column("angle").tolist() == [1.5, -2e-3]
-
-
-def test_npz_reads_any_plain_numbers_as_float64(tmp_path: Path) -> None:
-    path = tmp_path / "log.npz"
-    np.savez_compressed(path, t=np.array([0.0, 0.1], ">f4"), u=np.array([1, 2], np.uint8), on=np.array([True, False]))
-    log = read_log(path)
-    assert log.time is not None
-    assert log.time.dtype == np.float64
-    assert log.columns["u"].tolist() == [1.0, 2.0]
-    assert log.columns["on"].tolist() == [1.0, 0.0]
 
 
 def test_the_time_column_is_named_or_found_or_absent(tmp_path: Path) -> None:
@@ -191,11 +182,13 @@ class Bomb:
         return pytest.fail, ("unpickled",)
 
 
-def test_pickled_and_shaped_arrays_are_never_loaded(tmp_path: Path) -> None:
+def test_npz_reads_any_plain_numbers_as_float64_and_never_pickled_or_shaped_arrays(tmp_path: Path) -> None:
+    numbers = {"t": np.array([0, 1], ">f4"), "u": np.array([1, 2], np.uint8), "on": np.array([True, False])}
     odd = {"angle": np.array([Bomb(), 1.0], object), "state": np.zeros((2, 2)), "note": np.array("rig 3")}
-    np.savez(tmp_path / "log.npz", time=np.arange(2.0), **odd)
+    np.savez_compressed(tmp_path / "log.npz", **numbers, **odd)
     log = read_log(tmp_path / "log.npz")
-    assert list(log.columns) == ["time"]
+    assert {name: column.tolist() for name, column in log.columns.items()} == {"t": [0, 1], "u": [1, 2], "on": [1, 0]}
+    assert {column.dtype.str for column in (log.time, *log.columns.values()) if column is not None} == {"<f8"}
     refuses(r"column 'angle' cannot be used: it holds pickled Python objects", log.column, "angle")
     refuses(r"'state' cannot be used: it is an array \[2, 2\] of float64; save one 1-D", log.column, "state")
     refuses(r"'note' cannot be used", log.column, "note")
@@ -212,7 +205,7 @@ def test_unequal_columns_and_doubled_members_are_refused(tmp_path: Path) -> None
     refuses(r"two columns named 'a.npy'", read_log, path)
 
 
-def test_sizes_in_memory_count_and_declared_ones_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sizes_in_memory_count_and_declared_ones_do_not(tmp_path: Path, monkeypatch: Patch) -> None:
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (1 << 50,)})
     with zipfile.ZipFile(tmp_path / "lie.npz", "w") as archive:
@@ -327,13 +320,7 @@ def test_nanoseconds_keep_their_precision(tmp_path: Path) -> None:
     assert log.columns["t"].tolist() == [0.0, 0.02, 0.04, 0.06, 0.08]
 
 
-def test_the_package_may_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = save(tmp_path / "a.parquet", time=TIME)
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    refuses(r"a.parquet is Parquet, which needs the extra: pip install 'replaybench\[parq", read_log, path)
-
-
-def test_what_is_no_parquet_log_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_parquet_log_is_refused_and_any_without_the_package(tmp_path: Path, monkeypatch: Patch) -> None:
     path = tmp_path / "a.parquet"
     for content in (b"", b"hello", b"PAR1" + bytes(100)):
         path.write_bytes(content)
@@ -344,9 +331,11 @@ def test_what_is_no_parquet_log_is_refused(tmp_path: Path, monkeypatch: pytest.M
     refuses(r"two columns named 'a'", read_log, path)
     monkeypatch.setattr(table, "MAX_BYTES", 100)
     refuses(r"holds more than .* GiB of numbers", read_log, save(path, time=TIME))
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    refuses(r"a.parquet is Parquet, which needs the extra: pip install 'replaybench\[parq", read_log, path)
 
 
-def test_a_column_has_to_fit_as_it_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_column_has_to_fit_as_it_is_unpacked(tmp_path: Path, monkeypatch: Patch) -> None:
     """A file of some hundred bytes may hold pages of gigabytes, for few rows."""
     pages = pa.table({"x": pa.array([Decimal(1)] * 1000, pa.decimal128(30))})
     pq.write_table(pages, tmp_path / "a.parquet", use_dictionary=False, compression="zstd")

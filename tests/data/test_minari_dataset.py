@@ -13,6 +13,7 @@ import h5py
 import minari
 import numpy as np
 import pytest
+from commands import Patch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from minari.data_collector import EpisodeBuffer
@@ -28,7 +29,7 @@ ACTIONS = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
 
 
 @pytest.fixture(autouse=True)
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def root(tmp_path: Path, monkeypatch: Patch) -> Path:
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     return tmp_path
 
@@ -111,7 +112,7 @@ def test_an_id_is_checked(name: str) -> None:
     refuses(r"is no Minari id; write namespace/name-v0", dataset_folder, name)
 
 
-def test_the_folder_is_minaris_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_is_minaris_own(tmp_path: Path, monkeypatch: Patch) -> None:
     assert dataset_folder(NAME, tmp_path / "mine") == tmp_path / "mine" / "tests" / "rig-v0"
     monkeypatch.delenv("MINARI_DATASETS_PATH")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -174,7 +175,7 @@ def test_a_dataset_cannot_make_us_run_anything(root: Path) -> None:
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_no_damage_gives_a_traceback(root: Path, monkeypatch: pytest.MonkeyPatch, data: st.DataObject) -> None:
+def test_no_damage_gives_a_traceback(root: Path, monkeypatch: Patch, data: st.DataObject) -> None:
     monkeypatch.setattr(table, "MAX_BYTES", 1 << 22)
     folder = root / "tests" / "rig-v0"
     if not folder.exists():

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import h5py
 import numpy as np
 import pytest
+from commands import Patch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from refusals import refuses
@@ -181,7 +182,7 @@ def test_truncated_and_lengthened_files_are_refused(record: Path, keep: int | No
     assert "damaged" in refusal(record) or keep in (0, 1)
 
 
-def test_a_disk_that_fails_is_one_line(record: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fails_is_one_line(record: Path, monkeypatch: Patch) -> None:
     def fail(*_: object) -> int:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
@@ -202,7 +203,7 @@ def test_foreign_files_and_those_of_another_kind_are_refused(record: Path, tmp_p
 
 @pytest.mark.parametrize("error", [UserError, OSError, KeyboardInterrupt, MemoryError])
 def test_a_failed_read_under_hdf5_comes_out_as_itself(
-    record: Path, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+    record: Path, error: type[BaseException], monkeypatch: Patch
 ) -> None:
     """Whichever of the library's reads fails, it neither crashes, hangs nor hides the reason.
 
@@ -462,7 +463,7 @@ def test_policies_round_trip_and_damage_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [atomic_path, atomic_folder])
-def test_no_planted_link_is_written_through(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_planted_link_is_written_through(make: Any, tmp_path: Path, monkeypatch: Patch) -> None:
     precious = tmp_path / "precious"
     precious.write_text("x")
     names = set()
@@ -495,7 +496,7 @@ def test_unknown_names_offer_the_nearest() -> None:
     assert str(unknown("plant", "zzz", ["B", "A"])) == "unknown plant 'zzz'; valid: A, B"
 
 
-def test_a_missing_file_is_told_with_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_file_is_told_with_what_is_there(tmp_path: Path, monkeypatch: Patch) -> None:
     here = tmp_path / "here"  # with no neighbours
     (here / "runs" / "demo").mkdir(parents=True)
     monkeypatch.chdir(here)
@@ -508,7 +509,7 @@ def test_a_missing_file_is_told_with_what_is_there(tmp_path: Path, monkeypatch: 
         assert str(no_such_file(Path(folder))) == f"{folder} is a folder; name a file"
 
 
-def test_memory_that_only_caches_files_is_available(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_only_caches_files_is_available(tmp_path: Path, monkeypatch: Patch) -> None:
     for name, content in (("max", "1000"), ("current", "900"), ("stat", "anon 5\ninactive_file 300\n")):
         (tmp_path / f"memory.{name}").write_text(content)
     monkeypatch.setattr(memory, "_CONTAINER", tmp_path)
@@ -517,7 +518,7 @@ def test_memory_that_only_caches_files_is_available(tmp_path: Path, monkeypatch:
     assert memory.available_memory() > 400
 
 
-def test_a_cache_that_cannot_be_written_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written_is_reported(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path / "cache"))
     assert not why_not_kept()
     (tmp_path / "file").write_text("")

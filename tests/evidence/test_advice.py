@@ -22,23 +22,11 @@ from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.pendulum import PendulumDCSC
 from replaybench.envs.registry import make_plant
 from replaybench.evidence.advice import advise as procedure
-from replaybench.evidence.advice import probes, proposal
+from replaybench.evidence.advice import probes, proposal, rules
 from replaybench.evidence.advice.advise import advise_from
 from replaybench.evidence.advice.probes import Budget, Question
-from replaybench.evidence.advice.proposal import Advice, Capacity, Probe, changes_of, choose
-from replaybench.evidence.advice.rules import (
-    RETENTIONS,
-    SAMPLINGS,
-    Candidate,
-    Traits,
-    authority,
-    authority_of,
-    candidates,
-    decay_of,
-    rules,
-    stored_evidence,
-    symmetry_of,
-)
+from replaybench.evidence.advice.proposal import Capacity, Probe, changes_of, choose
+from replaybench.evidence.advice.rules import Candidate, Traits, candidates
 from replaybench.evidence.claim import read_claims
 from replaybench.experiments.calibration import Estimate
 from replaybench.experiments.comparison import NONE_BEATS_RANDOM
@@ -48,10 +36,6 @@ from replaybench.experiments.study import Study
 from replaybench.replay.strategies.notation import parse
 
 QUIET = Traits(noise=0.0, authority=0.2, decay=1.0, symmetry=1.0, memory=np.inf)
-
-
-def chosen_name(advice: Any) -> Any:
-    return advice.chosen and advice.chosen.name
 
 
 def curves(rise: float = 0.0) -> np.ndarray:
@@ -114,7 +98,7 @@ def test_authority_is_the_share_of_a_known_linear_plant() -> None:
     rng = np.random.Generator(np.random.PCG64(0))
     states, actions = rng.normal(0, 2, (5000, 2)), rng.uniform(-1, 1, (5000, 1))
     changes = states @ np.array([[-0.1, 0.3], [0.0, -0.2]]) + actions @ np.array([[0.0, 0.5]])
-    assert authority(states, actions, changes) == pytest.approx(0.5 / np.sqrt(3), rel=0.05)
+    assert rules.authority(states, actions, changes) == pytest.approx(0.5 / np.sqrt(3), rel=0.05)
 
 
 def known(symmetry: float | None) -> float:
@@ -124,8 +108,8 @@ def known(symmetry: float | None) -> float:
 
 def test_actions_move_plants_less_at_higher_rates_and_mirror_images_are_found() -> None:
     plant = PendulumDCSC()
-    assert authority_of(plant, 200.0) < 0.6 * authority_of(plant, 50.0)
-    assert known(symmetry_of(plant, 50.0)) < 1e-6 < known(symmetry_of(Magman(), 50.0))
+    assert rules.authority_of(plant, 200.0) < 0.6 * rules.authority_of(plant, 50.0)
+    assert known(rules.symmetry_of(plant, 50.0)) < 1e-6 < known(rules.symmetry_of(Magman(), 50.0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,15 +140,15 @@ class InRadians(Turns):
 
 def test_a_turn_is_as_long_as_the_plant_says() -> None:
     for plant in (Turns(), InRadians()):
-        assert known(symmetry_of(plant, 50.0)) < 1e-6
-    assert authority_of(InRadians(), 50.0) == pytest.approx(authority_of(Turns(), 50.0))
+        assert known(rules.symmetry_of(plant, 50.0)) < 1e-6
+    assert rules.authority_of(InRadians(), 50.0) == pytest.approx(rules.authority_of(Turns(), 50.0))
 
 
 def test_decay_is_read_from_settings() -> None:
     exploration = {"first_amplitude": 1.0, "last_amplitude": 0.1, "decay_episodes": 500}
-    assert decay_of({"exploration": exploration}, 1000) == pytest.approx(10)
-    assert decay_of({"exploration": exploration}, 250) == pytest.approx(1 / 0.55)
-    assert decay_of({}, 100) == 1
+    assert rules.decay_of({"exploration": exploration}, 1000) == pytest.approx(10)
+    assert rules.decay_of({"exploration": exploration}, 250) == pytest.approx(1 / 0.55)
+    assert rules.decay_of({}, 100) == 1
 
 
 def test_rules_vote_as_the_paper_says() -> None:
@@ -179,27 +163,27 @@ def test_rules_vote_as_the_paper_says() -> None:
     assert quiet["FIFO[PER]"] > fast["FIFO[PER]"]
     assert tight["FIFO[PER]"] > tight["Resv[PER]"]
     unknown = replace(QUIET, authority=None, symmetry=None)
-    assert not any(rule.trait in ("authority", "symmetry") for rule in rules() if rule.holds(unknown))
+    assert not any(rule.trait in ("authority", "symmetry") for rule in rules.rules() if rule.holds(unknown))
     kept = [Candidate(name, "PER", (), ()).strategy(500) for name in ("FULL", "Resv", "TDE", "FIFO")]
     assert kept == ["FULL[PER]", "Resv(500)[PER]", "TDE(capacity=500)[PER]", "FIFO(500)[PER]"]
 
 
 def test_rules_name_traits_parts_claims_and_evidence_that_exist() -> None:
     known = {claim.id for claim in read_claims("debruin2018").claim}
-    for rule in rules():
+    for rule in rules.rules():
         assert rule.trait in Traits.__dataclass_fields__
-        assert {*rule.for_, *rule.against} <= {*RETENTIONS, *SAMPLINGS}
+        assert {*rule.for_, *rule.against} <= {*rules.RETENTIONS, *rules.SAMPLINGS}
         assert {*rule.claims} <= known
-        assert {*rule.evidence} <= stored_evidence().keys()
+        assert {*rule.evidence} <= rules.stored_evidence().keys()
 
 
 @pytest.mark.slow
 def test_evidence_is_what_stored_results_say() -> None:
-    assert evidence() == stored_evidence(), "run python -m benchmarks.evidence.advice_evidence"
+    assert evidence() == rules.stored_evidence(), "run python -m benchmarks.evidence.advice_evidence"
 
 
 def probe(retention: str, mean: float, votes_for: int) -> Probe:
-    rules_for = tuple(rules()[:votes_for])
+    rules_for = tuple(rules.rules()[:votes_for])
     candidate = Candidate(retention, "Uniform", rules_for, ())
     scores = mean + np.linspace(-0.01, 0.01, 9)
     return Probe(candidate, candidate.strategy(100), 100, scores, None, 1.0)
@@ -262,7 +246,7 @@ def test_advice_from_the_command_line_and_again_from_what_it_left(
     assert told["strategy"] in tried
     assert len(tried) == 2
     assert told["traits"]["symmetry"] < 1e-6
-    assert {reason["rule"] for reason in told["reasons"]} <= {rule.id for rule in rules()}
+    assert {reason["rule"] for reason in told["reasons"]} <= {rule.id for rule in rules.rules()}
     made = {path: path.stat().st_mtime_ns for path in (tmp_path / "advice").glob("*/cells/*/scores.h5")}
 
     assert call(*asked) == 0
@@ -296,7 +280,7 @@ def made(folder: Path, learner: str = "DDPG", strategies: Sequence[str] = THREE)
     return data
 
 
-def advised(folder: Path, data: Any = None, memory: int = 0, study: str | None = None) -> Advice:
+def advised(folder: Path, data: Any = None, memory: int = 0, study: str | None = None) -> Any:
     """Return the advice on a run of one condition, whose results and study are replaced if given."""
     if data is not None:
         write_results(folder / "results.nc", data)
@@ -318,7 +302,7 @@ def question(**changes: Any) -> Question:
 
 def asked(
     folder: Path, monkeypatch: Patch, capacity: Capacity | None, episodes: int, probes: int, **changes: Any
-) -> tuple[Advice, set[int | None]]:
+) -> tuple[Any, set[int | None]]:
     """Advise by made runs, with an answer of the 90 % rule; return the capacities of all that was run, too."""
     tried: list[str] = []
 
@@ -340,7 +324,6 @@ def test_capacities_hold_a_batch_and_what_is_proposed_fits(tmp_path: Path, monke
     for memory in (0, 250):
         advice, capacities = asked(tmp_path, monkeypatch, few, 60, 2, learner="ACER", memory=memory)
         assert capacities <= {None, 200}
-        assert advice.chosen is not None
         assert advice.chosen.capacity == (200 if memory else None)
         assert said(advice.changes, "has the best score, but does not fit") == bool(memory)
 
@@ -390,7 +373,7 @@ def test_where_nothing_beats_random_control_nothing_is_proposed(solved: bool, tm
 
 
 def test_a_proposal_from_a_run_fits_into_the_memory(tmp_path: Path) -> None:
-    assert chosen_name(advised(tmp_path, made(tmp_path), 500, "capacity = 500")) == "FIFO[Uniform]"
+    assert advised(tmp_path, made(tmp_path), 500, "capacity = 500").chosen.name == "FIFO[Uniform]"
     refuses("fits into --memory 499, the smallest needs 500; raise it", advised, tmp_path, memory=499)
 
 
@@ -410,7 +393,6 @@ def test_strategies_of_a_stopped_sweep_are_compared_on_seeds_that_both_ran(tmp_p
     score = data["mu_final"].values[0, 0, :, 0, 0]
     for name, place, seeds in (("FIFO[Uniform]", 1, slice(0, 4)), ("FULL[PER]", 2, slice(2, 6))):
         beyond = probes[name].beyond
-        assert beyond is not None
         np.testing.assert_allclose(beyond.differences, score[place, seeds] - score[0, seeds])
         assert probes[name].mean == pytest.approx(score[place, seeds].mean())
 
@@ -472,10 +454,9 @@ def test_the_steps_of_an_iteration_are_known_by_the_plant(tmp_path: Path) -> Non
     data["episode_steps"].values[:] = 20.0
     data.coords["update_every"] = "plant", [100]
     advice = advised(tmp_path, data)
-    assert advice.capacity is not None
     assert advice.capacity.stored == 60 * make_plant("PendulumDCSC").steps_per_episode(50.0) == 12_000
-    assert chosen_name(advised(tmp_path, memory=12_000)) == "FULL[PER]"
-    assert chosen_name(advised(tmp_path, memory=11_999, study="capacity = 500")) == "FIFO[Uniform]"
+    assert advised(tmp_path, memory=12_000).chosen.name == "FULL[PER]"
+    assert advised(tmp_path, memory=11_999, study="capacity = 500").chosen.name == "FIFO[Uniform]"
     data["plant"] = ["own.py:Mine"]
     advice = advised(tmp_path, data)
     assert advice.capacity is None

@@ -44,7 +44,6 @@ def test_the_curve_is_that_of_the_episodes_in_their_order(tmp_path: Path, learne
     shuffled = {name: array[:, order] if array.ndim > 1 else array for name, array in learned.items()}
     for arrays in (learned, shuffled):
         found, _ = said_of(buffer(tmp_path / "b.h5", arrays, source="import", cell=None))
-        assert found.capacity is not None
         # The first twentieth, two episodes, is where it began: −9.8. Nine tenths from there to −2 are −2.78, which the
         # mean of two episodes has reached with the 20th.
         assert (found.capacity.start, found.capacity.final) == pytest.approx((-9.8, -2.0))

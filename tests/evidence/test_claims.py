@@ -116,8 +116,6 @@ def test_seeds_are_told_for_the_whole_family() -> None:
     assert found.more_seeds is not None
     assert 2.0 ** -(5 + found.more_seeds) * 20 < 0.05
 
-
-def test_no_number_of_seeds_is_asked_for_where_runs_are_alike() -> None:
     [found] = judge([JUDGED], [effect(np.zeros(8))])
     assert (found.word, found.more_seeds, still_needed(found)) == ("undecided", None, "all differences are equal")
 
@@ -145,25 +143,18 @@ def test_where_few_runs_make_the_mean_nothing_is_decided() -> None:
     assert rises.word == "smaller than relevant", "the mean of rise times depends on how long the runs are"
 
 
-def test_what_was_not_run_has_no_verdict_and_counts_in_its_family() -> None:
-    """Else a claim that is reproduced could become undecided when others are run."""
-    sure, close = verdict(0.2).effect, verdict(0.12, sd=0.45).effect
-    ran, missing = judge([JUDGED, JUDGED], [sure, None])
+def test_a_family_is_judged_together_and_what_was_not_run_counts_in_it() -> None:
+    """One of forty effects of nothing would look certain by itself; none is to change when others are run."""
+    ran, missing = judge([JUDGED, JUDGED], [verdict(0.2).effect, None])
     assert (ran.word, missing.word) == ("reproduced", "not run")
-    before = judge([JUDGED] * 10, [close, *[None] * 9])[0]
-    after = judge([JUDGED] * 10, [close, *[effect(np.zeros(8))] * 9])[0]
-    assert (before.word, before.supports, before.refutes) == (after.word, after.supports, after.refutes)
-    assert before.word == "undecided"
-    assert before.supports == pytest.approx(10 * judge([JUDGED], [close])[0].supports)
-
-
-def test_a_family_is_judged_together() -> None:
-    """One of forty effects of nothing would look certain by itself more often than not."""
     close = verdict(0.12, sd=0.45)
     assert close.word == "reproduced"
-    among_others = judge([JUDGED] * 10, [close.effect] * 10)
-    assert {each.word for each in among_others} == {"undecided"}
-    assert among_others[0].supports == pytest.approx(10 * close.supports)
+    families: list[list[Any]] = [[None] * 9, [effect(np.zeros(8))] * 9, [close.effect] * 9]
+    before, after, alike = (judge([JUDGED] * 10, [close.effect, *others]) for others in families)
+    for told in ("word", "supports", "refutes"):
+        assert getattr(before[0], told) == getattr(after[0], told)
+    assert {each.word for each in (before[0], *alike)} == {"undecided"}
+    assert [before[0].supports, alike[0].supports] == pytest.approx([10 * close.supports] * 2)
 
 
 ENDS = {"FIFO[Uniform]": 0.5, "FULL[PER]": 0.6}
@@ -191,8 +182,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
 
 def test_differences_are_of_the_same_seed(run: Evidence) -> None:
     """Seeds share their luck, so the difference is far surer than either score."""
-    found = find(BETTER, [run])
-    assert found is not None
+    found: Any = find(BETTER, [run])
     assert (found.effect.n, found.episodes, found.failed, found.runs) == (20, 200, 0, ("run",))
     assert found.effect.estimate == pytest.approx(0.1, abs=0.005)
     low, high = found.effect.interval()
@@ -205,8 +195,7 @@ def test_cells_may_lie_in_two_runs_of_the_same_root_seed(tmp_path: Path) -> None
     other = read_evidence(store(tmp_path / "other", ("FULL[PER]",), root_seed=7))
     assert find(BETTER, [one]) is None
     assert find(BETTER, [one, other]) is None, "no seed is shared"
-    found = find(BETTER, [one, other, two])
-    assert found is not None
+    found: Any = find(BETTER, [one, other, two])
     assert found.effect.n == 8
     lone = read_evidence(store(tmp_path / "lone", seeds=1))
     (verdict,), _ = show.judged(Claims(paper="A paper", claim=(BETTER,)), [lone])
@@ -216,9 +205,8 @@ def test_cells_may_lie_in_two_runs_of_the_same_root_seed(tmp_path: Path) -> None
 def test_seeds_of_other_root_seeds_count_too(tmp_path: Path) -> None:
     """Each is paired with its own; which of two runs is named first decides nothing."""
     one, two = (read_evidence(store(tmp_path / f"{root}", seeds=8, root_seed=root)) for root in (3, 7))
-    found, again = find(BETTER, [one, two]), find(BETTER, [two, one])
-    assert found is not None
-    assert again is not None
+    found: Any = find(BETTER, [one, two])
+    again: Any = find(BETTER, [two, one])
     assert (found.effect.n, found.runs) == (16, ("3", "7"))
     assert found.effect.differences.tolist() == again.effect.differences.tolist()
 
@@ -327,15 +315,13 @@ def test_orders_of_magnitude_are_compared_where_a_claim_says_so(run: Evidence) -
     best = replace(BETTER, measure="best", logarithm=True)
     [plus], [minus] = best.cells()
     values = [measured(run, cell, "best") for cell in (plus, minus)]
-    found = find(best, [run])
-    assert found is not None
+    found: Any = find(best, [run])
     assert found.effect.estimate == pytest.approx(interquartile_mean(np.log10(values[0]) - np.log10(values[1])))
     assert find(replace(best, measure="reward"), [run]) is None, "rewards are negative"
     data = run.data.isel(seed=slice(3))
     data["metric_kl"] = xr.full_like(data["reward_greedy"], 1e-6)
     data["metric_kl"][:, :, 1] = np.array([8.9e-16, 0.0, 1e-3])[:, None]
     found = find(replace(best, measure="metric kl"), [replace(run, data=data)])
-    assert found is not None
     np.testing.assert_allclose(found.effect.differences, [0.0, 0.0, 3.0], atol=1e-12)
 
 
@@ -453,7 +439,4 @@ def test_each_claim_is_where_its_effect_is() -> None:
     low = axes.get_xlim()[0]
     assert [list(ends) for ends in bands] == [[-1, 1], [low, 1]], "where no difference, or no more, was claimed"
     assert [text.get_text() for text in axes.texts] == [f"{each.word}, n = 20" for each in verdicts[:4]]
-
-
-def test_runs_without_claims_are_not_drawn() -> None:
     refuses("no claim", claims_figure, [(Claims(paper="A paper", claim=(MORE,)), judge([MORE], [None]))])

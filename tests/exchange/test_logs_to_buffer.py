@@ -223,7 +223,7 @@ def test_what_cannot_be_the_plant_is_refused(change: Callable[[Table], Table], m
     refuses(message, convert, log_of(change(pendulum_table(300))), Pendulum(), frequency=50.0)
 
 
-def test_milliamperes_are_refused_with_the_bounds() -> None:
+def test_actions_beyond_their_bounds_are_refused_and_rounding_at_a_bound_is_no_fault() -> None:
     plant = Magman()
     table: Table = {"time": np.arange(9) / 50.0, "position": np.zeros(9), "velocity": np.zeros(9)}
     table |= {name: np.full(9, 0.3) for name in plant.action_names}
@@ -234,8 +234,6 @@ def test_milliamperes_are_refused_with_the_bounds() -> None:
     assert arrays["action"][0, :, 2].tolist() == [-1.0, -1.0] + [1.0] * 6
     assert "6 actions were clipped to the plant's bounds" in summary.warnings
 
-
-def test_rounding_at_a_bound_is_no_fault() -> None:
     table = pendulum_table(30)
     table["voltage"] = np.full(30, 3.0 + 2e-6)
     assert (convert(log_of(table), Pendulum())[0]["action"] == 1.0).all()

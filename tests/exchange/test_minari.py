@@ -11,7 +11,7 @@ import minari
 import numpy as np
 import pyarrow
 import pytest
-from commands import Capsys, call, refused
+from commands import Capsys, Patch, call, refused
 from numpy.typing import NDArray
 from pyarrow import parquet
 from recorded import buffer, collect
@@ -34,14 +34,14 @@ Arrays = dict[str, NDArray[Any]]
 
 
 @pytest.fixture(autouse=True)
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def root(tmp_path: Path, monkeypatch: Patch) -> Path:
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
     monkeypatch.chdir(tmp_path)
     return tmp_path / "datasets"
 
 
 @pytest.fixture
-def references(monkeypatch: pytest.MonkeyPatch) -> None:
+def references(monkeypatch: Patch) -> None:
     """Spare the dynamic programming; one test does it."""
     one = Reference("Pendulum", 50.0, 0.0, -200.0, 1.0, -150.0, -100.0, -50.0, -50.0, -60.0, 0.95, (3, 3), 3, 9)
     monkeypatch.setattr("replaybench.exchange.minari_export.reference", lambda *_: one)
@@ -182,7 +182,7 @@ def test_what_a_log_recorded_ends_where_it_ends(whole: Arrays, tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("references")
-def test_what_cannot_be_exported_is_one_line(whole: Arrays, tmp_path: Path) -> None:
+def test_what_cannot_be_exported_is_one_line(whole: Arrays, tmp_path: Path, monkeypatch: Patch) -> None:
     path = buffer(tmp_path / "b.h5", whole)
     scattered = np.sort(np.random.default_rng(0).permutation(600)[:300])
     resv = buffer(tmp_path / "resv.h5", keep(whole, scattered), strategy="Resv[Uniform]")
@@ -202,12 +202,8 @@ def test_what_cannot_be_exported_is_one_line(whole: Arrays, tmp_path: Path) -> N
     refuses("recording 0 .* NaN .*--member", export_buffer, buffer(tmp_path / "nan.h5", failed), NAME, member=0)
     assert export_buffer(tmp_path / "nan.h5", NAME).episodes == 3
     refuses(r"full-per-v0 exists already; remove it or choose another id", export_buffer, path, NAME)
-
-
-def test_the_missing_package_is_named_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "minari", None)
-    told = r"Minari datasets need the extra: pip install 'replaybench\[minari\]'$"
-    refuses(told, export_buffer, tmp_path / "none.h5", NAME)
+    refuses(r"the extra: pip install 'replaybench\[minari\]'$", export_buffer, tmp_path / "none.h5", NAME)
 
 
 @pytest.mark.usefixtures("references")

@@ -11,6 +11,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 from cells import small_study
+from commands import Capsys, Patch
 from drawn_studies import UNKNOWN, USABLE
 from recorded import buffer, collect
 from refusals import refuses
@@ -28,16 +29,10 @@ from replaybench.data.record import write_record
 from replaybench.envs.ode.pendulum import Pendulum
 from replaybench.envs.registry import make_plant
 from replaybench.exchange import offline as replaying
+from replaybench.exchange import offline_scores
 from replaybench.exchange.logs_to_buffer import convert
 from replaybench.exchange.offline import Changes, Outcome, offer, replay_offline
-from replaybench.exchange.offline_scores import (
-    KIND,
-    OfflineScores,
-    extrapolation,
-    read_scores,
-    return_bounds,
-    unlearned,
-)
+from replaybench.exchange.offline_scores import OfflineScores, extrapolation, read_scores, return_bounds, unlearned
 from replaybench.exchange.recorded_buffer import Recording, read_recording, recorded_rewards
 from replaybench.experiments.cell import run_cell
 from replaybench.experiments.comparison import NONE_BEATS_RANDOM
@@ -109,7 +104,7 @@ def test_another_form_of_a_table_keeps_nothing_of_the_old() -> None:
 
 @pytest.mark.parametrize("strategy", ["FULL[Uniform]", "FIFO[Uniform]"])
 def test_every_experience_is_kept_in_segments_of_another_length(
-    strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    strategy: str, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     """What retention dropped leaves gaps, at which segments end: there are more of them than episodes let expect."""
     recording = recorded(
@@ -166,9 +161,7 @@ def test_the_reward_of_a_recording_is_that_of_its_steps(whole: bool, tmp_path: P
     np.testing.assert_allclose(recorded_rewards(read_recording(forgot, whole=whole)), expected, rtol=1e-6)
 
 
-def test_the_return_of_episodes_that_are_not_whole_is_not_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_return_of_episodes_that_are_not_whole_is_not_known(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(Pendulum, "episode_metric", "return")
     arrays = collect(Pendulum(), 3)
     path = buffer(tmp_path / "b.h5", arrays)
@@ -177,7 +170,7 @@ def test_the_return_of_episodes_that_are_not_whole_is_not_known(
     assert recorded_rewards(read_recording(path, whole=False)).size == 0
 
 
-def test_a_report_of_an_offline_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_of_an_offline_replay(tmp_path: Path, capsys: Capsys) -> None:
     """It escapes what files say, and its figure is one of Plotly's."""
     told = scores(-65.0)
     told.write(tmp_path / "scores.h5")
@@ -196,12 +189,12 @@ def test_a_report_of_an_offline_replay(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_scores_that_are_no_comparison_are_told_in_a_line(tmp_path: Path) -> None:
     path, arrays = tmp_path / "scores.h5", {"updates": np.arange(2), "reward_greedy": np.zeros((3, 2))}
-    write_record(path, KIND, ABOUT, arrays)
+    write_record(path, offline_scores.KIND, ABOUT, arrays)
     refuses("older version", read_scores, path)
     compared = {"online": {}, "reference": dataclasses.asdict(USABLE)}
-    write_record(path, KIND, ABOUT | compared, arrays | {"reward_recorded": np.zeros((2, 2))})
+    write_record(path, offline_scores.KIND, ABOUT | compared, arrays | {"reward_recorded": np.zeros((2, 2))})
     refuses("do not belong together", read_scores, path)
-    write_record(path, KIND, ABOUT | compared | {"online": 3}, arrays | {"reward_recorded": np.zeros(1)})
+    write_record(path, offline_scores.KIND, ABOUT | compared | {"online": 3}, arrays | {"reward_recorded": np.zeros(1)})
     refuses("online", read_scores, path)
 
 
@@ -245,8 +238,8 @@ def test_returns_are_bounded_by_rewards() -> None:
 def test_who_believes_the_impossible_is_told_of(recording: Recording) -> None:
     whole: Any = read_recording(recording.path)
     rewards = whole.arrays["reward"][whole.members[1], whole.orders[1], 0]  # those of the one that believes it
-    found = extrapolation(recording, Believer(500.0), 2, LONG)  # type: ignore[arg-type]
-    assert found is not None
+    believer: Any = Believer(500.0)
+    found: Any = extrapolation(recording, believer, 2, LONG)
     assert (found.learners, found.of) == (1, 2)
     assert found.value == pytest.approx(500.0)
     assert found.low == pytest.approx(rewards.min() / 0.05)
@@ -255,8 +248,8 @@ def test_who_believes_the_impossible_is_told_of(recording: Recording) -> None:
     assert "--learner TD3+BC" in found.words("td3:slow")
     assert "alpha" in found.words("TD3+BC:near")
     assert "TD3+BC" not in found.words("DQN", choices=True)
-    low = extrapolation(recording, Believer(-9000.0), 2, LONG)  # type: ignore[arg-type]
-    assert low is not None
+    believer.believed = -9000.0
+    low: Any = extrapolation(recording, believer, 2, LONG)
     assert low.value == pytest.approx(-9000.0)
 
 
@@ -286,8 +279,7 @@ def test_who_has_not_learned_yet_is_not_warned_of(recording: Recording) -> None:
     hopeful: Any = Believer(500.0)
     assert unlearned(hopeful, 1000) == pytest.approx(0.99975**1000)
     assert extrapolation(recording, hopeful, 2, 100) is None, "no more than a whim of its first weights"
-    found = extrapolation(recording, hopeful, 2, 1000)
-    assert found is not None
+    found: Any = extrapolation(recording, hopeful, 2, 1000)
     assert found.high < 0.0, "what is told are the returns of the recording"
 
 

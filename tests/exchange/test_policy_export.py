@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cells import small_study
-from commands import call
+from commands import Capsys, Patch, call
 from refusals import refuses
 
 from replaybench.controllers.interface.agent import LearnerSetting, Task
@@ -37,7 +37,7 @@ def stored(folder: Path, plant: str = "PendulumDCSC") -> Path:
     return path
 
 
-def test_the_best_members_policy_in_c_with_units_and_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_best_members_policy_in_c_with_units_and_cost(tmp_path: Path, capsys: Capsys) -> None:
     export_policy(stored(tmp_path), None, "c", tmp_path / "my-rig.h", None, None)
     text = (tmp_path / "my-rig.h").read_text()
     assert "A policy for PendulumDCSC, learned by TD3" in text
@@ -65,7 +65,7 @@ def test_a_diverged_member_is_not_exported(form: ExportForm, tmp_path: Path) -> 
     assert sorted(found.name for found in tmp_path.iterdir()) == ["policy.safetensors", "scores.h5"]
 
 
-def test_what_a_program_takes_and_gives_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_program_takes_and_gives_is_told(tmp_path: Path, capsys: Capsys) -> None:
     path = stored(tmp_path)
     write_record(tmp_path / "scores.h5", "scores", {}, {"reward_greedy": np.zeros((3, 0))})
     export_policy(path, None, "torch", None, None, None)
@@ -102,7 +102,7 @@ def test_a_folder_that_no_sweep_wrote_names_its_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("plant", ["none.py:Mine", "gymnasium:evil:Foo-v0", "gymnasium:evil.py:Foo-v0"])
 def test_a_policy_file_runs_no_code_that_it_names(
-    plant: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    plant: str, tmp_path: Path, capsys: Capsys, monkeypatch: Patch
 ) -> None:
     (tmp_path / "evil.py").write_text("raise SystemExit('it ran')\n")
     monkeypatch.chdir(tmp_path)
