@@ -183,8 +183,8 @@ class Bomb:
 
 
 def test_npz_reads_any_plain_numbers_as_float64_and_never_pickled_or_shaped_arrays(tmp_path: Path) -> None:
-    numbers = {"t": np.array([0, 1], ">f4"), "u": np.array([1, 2], np.uint8), "on": np.array([True, False])}
-    odd = {"angle": np.array([Bomb(), 1.0], object), "state": np.zeros((2, 2)), "note": np.array("rig 3")}
+    numbers: Any = {"t": np.array([0, 1], ">f4"), "u": np.array([1, 2], np.uint8), "on": np.array([True, False])}
+    odd: Any = {"angle": np.array([Bomb(), 1.0], object), "state": np.zeros((2, 2)), "note": np.array("rig 3")}
     np.savez_compressed(tmp_path / "log.npz", **numbers, **odd)
     log = read_log(tmp_path / "log.npz")
     assert {name: column.tolist() for name, column in log.columns.items()} == {"t": [0, 1], "u": [1, 2], "on": [1, 0]}

@@ -18,7 +18,7 @@ EPISODES, STEPS = 40, Pendulum().steps_per_episode(50)
 
 def explored(*amplitudes: float) -> np.ndarray:
     """Return amplitudes of exploration that are each kept for an equal part of the run `[2, n, 1]`."""
-    return np.tile(np.repeat(np.float32(amplitudes), EPISODES * STEPS // len(amplitudes)), (2, 1))[..., None]
+    return np.tile(np.repeat(np.array(amplitudes, np.float32), EPISODES * STEPS // len(amplitudes)), (2, 1))[..., None]
 
 
 @pytest.fixture(scope="module")
