@@ -13,8 +13,7 @@ from torch.distributions import Categorical, kl_divergence
 
 from replaybench.controllers.algorithms.acer import ACER, ACERConfig
 from replaybench.controllers.algorithms.acer_discrete import ACERDiscrete, ACERDiscreteConfig, _chosen, probabilities
-from replaybench.controllers.interface.agent import Actions, LearnerSetting, Task
-from replaybench.runtime.errors import UserError
+from replaybench.controllers.interface.agent import LearnerSetting, Task
 from replaybench.runtime.streams import next_normal
 
 SMALL: dict[str, Any] = {
@@ -341,8 +340,3 @@ def test_value_and_metrics_by_hand() -> None:
     np.testing.assert_allclose(found["entropy"], np.log(9), rtol=1e-6)
     np.testing.assert_allclose(found["kl"], 0.01 * np.log(0.09) + 0.99 * np.log(0.99 / 8 * 9), rtol=1e-4)
     np.testing.assert_array_equal(found["ratio_truncated"], 1.0)
-
-
-def test_too_many_actions_are_refused_before_anything_runs() -> None:
-    with pytest.raises(UserError, match="set levels to at most 5"):
-        ACERDiscrete.check(ACERDiscreteConfig(), Actions("Magman", 4), False)

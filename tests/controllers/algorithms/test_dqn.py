@@ -12,8 +12,6 @@ from stable_baselines3 import DQN as PeerDQN
 from replaybench.controllers.algorithms.dqn import DQN, DQNConfig, choice_of
 from replaybench.controllers.algorithms.naf import NAF, NAFConfig
 from replaybench.controllers.interface.agent import LearnerSetting, Task
-from replaybench.experiments.study import Study
-from replaybench.runtime.errors import UserError
 
 LEVELS = 3
 
@@ -85,33 +83,15 @@ def test_actions_between_choices_are_taken_for_the_nearest() -> None:
 
 
 def test_a_plants_own_choices_are_taken_as_they_are() -> None:
-    """Two, three and four values in the three dimensions; other levels are a mistake, equal ones are not."""
+    """Two, three and four values in the three dimensions."""
     task = TASK._replace(action_size=3, action_choices=(2, 3, 4))
     agent = DQN(DQNConfig(), LearnerSetting(task, 0, range(1)))
     assert [len(np.unique(column)) for column in agent.choices.T] == [2, 3, 4]
     counts = np.array(task.action_choices)
     assert [choice_of(choice, counts) for choice in agent.choices] == list(range(24))
     assert choice_of(np.array([0.1, -0.6, 0.3], np.float32), counts) == (1 * 3 + 0) * 4 + 2
-    with pytest.raises(UserError, match="levels = 3, but the plant takes 2 × 3 × 4 choices; leave levels out"):
-        DQN(DQNConfig(levels=3), LearnerSetting(task, 0, range(1)))
-    even = task._replace(action_choices=(3, 3, 3))
-    np.testing.assert_array_equal(
-        DQN(DQNConfig(levels=3), LearnerSetting(even, 0, range(1))).choices,
-        DQN(DQNConfig(), LearnerSetting(even, 0, range(1))).choices,
-    )
-    with pytest.raises(
-        UserError, match="the plant's 20 × 20 × 20 choices are 8000 actions; no learner takes more than"
-    ):
-        DQN(DQNConfig(), LearnerSetting(task._replace(action_choices=(20, 20, 20)), 0, range(1)))
-
-
-def test_too_many_choices_are_refused() -> None:
-    with pytest.raises(UserError, match="levels = 15 in 4 dimensions are 50625 actions; set levels to at most 5"):
-        DQN(DQNConfig(), LearnerSetting(Task(2, 4, 0.95, 1.0), 0, range(1)))
-    with pytest.raises(UserError, match="set levels to at most 5"):
-        Study(name="t", plants=("Magman",), learners=("DQN",), strategies=("FIFO[Uniform]",)).cells()
-    with pytest.raises(UserError, match="levels must be at least 2"):
-        DQN(DQNConfig(levels=1), LearnerSetting(TASK, 0, range(1)))
+    even = LearnerSetting(task._replace(action_choices=(3, 3, 3)), 0, range(1))
+    np.testing.assert_array_equal(DQN(DQNConfig(levels=3), even).choices, DQN(DQNConfig(), even).choices)
 
 
 def test_random_choices_become_rarer() -> None:
