@@ -47,8 +47,8 @@ def small_actor(members: range) -> PopulationMLP:
     return actor
 
 
-def start(config: ExplorationConfig, members: range) -> Exploration:
-    return make_exploration(config, LearnerSetting(TASK, 7, members), small_actor(members))
+def start(config: ExplorationConfig, members: range, root: int = 7) -> Exploration:
+    return make_exploration(config, LearnerSetting(TASK, root, members), small_actor(members))
 
 
 def observations(members: range, count: int) -> np.ndarray:
@@ -164,9 +164,7 @@ def test_an_episode_that_begins_leaves_the_others_as_they_are(config: Exploratio
 @each_form
 def test_a_resumed_exploration_continues_bit_for_bit(config: ExplorationConfig) -> None:
     """Also from the middle of an episode, by another population's object."""
-    exploration, other = (
-        make_exploration(config, LearnerSetting(TASK, root, range(3)), small_actor(range(3))) for root in (7, 1)
-    )
+    exploration, other = start(config, range(3)), start(config, range(3), root=1)
     run(exploration, range(3))
     for name, array in other.state_dict().items():
         array[...] = exploration.state_dict()[name]

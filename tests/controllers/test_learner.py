@@ -3,9 +3,9 @@
 import dataclasses
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import normalised
 import numpy as np
 import peers
 import pytest
@@ -103,13 +103,6 @@ def test_off_is_the_identity_and_holds_nothing() -> None:
     assert not {**scaler.state_dict(), **rewards.state_dict()}
 
 
-def batch(seed: int) -> Any:
-    """Return a batch whose observations are far from 0 and 1."""
-    drawn = peers.batch(M, seed, np.float64)
-    drawn.observation, drawn.next_observation = 20 + 3 * drawn.observation, 20 + 3 * drawn.next_observation
-    return drawn
-
-
 WEIGHED: dict[str, tuple[Any, Any]] = {
     "DDPG": (DDPG, DDPGConfig()),
     "TD3": (TD3, TD3Config(batch_size=B, policy_delay=1)),
@@ -139,47 +132,19 @@ def test_weights_of_samples_reach_their_own_losses(name: str) -> None:
             assert np.array_equal(network.parameters, before[name]) == (still or fixed), (zeroed, name)
 
 
-def learner(config: NormaliseConfig, reward_scale: float = 0.01) -> DDPG:
-    task = peers.TASK._replace(reward_scale=reward_scale)
-    return DDPG(DDPGConfig(normalise=config), LearnerSetting(task, 0, range(M), dtype=np.float64))
-
-
-def collect(agent: DDPG, drawn: Any) -> None:
-    """Let the agent collect what is in a batch, as the loop would."""
-    nobody, everyone = np.zeros(M, np.bool_), np.ones(M, np.bool_)
-    for b in range(B):
-        agent.explore(drawn.observation[:, b], everyone)
-        assert not agent.on_step(drawn.reward[:, b, 0], drawn.next_observation[:, b], nobody, nobody, everyone)
+def learner(config: NormaliseConfig) -> DDPG:
+    return DDPG(DDPGConfig(normalise=config), LearnerSetting(peers.TASK, 0, range(M), dtype=np.float64))
 
 
 def test_a_learner_that_normalises_equals_one_that_is_given_normalised_numbers() -> None:
-    """Updates, policy and TD errors in float64; values are told in the task's units."""
-    agent = learner(BOTH)
-    for seed in range(5):
-        drawn = batch(seed)
-        collect(agent, drawn)
-    plain = learner(NormaliseConfig(), reward_scale=1.0)
-    scaler, factor = agent.normaliser.observations, agent.normaliser.rewards.factor
-    assert 1 / 150 < factor.min() < factor.max() < 1 / 70
-    for seed in range(5, 10):
-        raw = batch(seed)
-        scaled: Any = SimpleNamespace(**vars(raw))
-        scaled.observation, scaled.next_observation = scaler(raw.observation), scaler(raw.next_observation)
-        scaled.reward = factor[:, None, None] * raw.reward
-        found, expected = agent.update(raw)["td_error"], plain.update(scaled)["td_error"]
-        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(agent.actor.parameters, plain.actor.parameters, rtol=1e-9, atol=1e-12)
-    np.testing.assert_array_equal(agent.policy(raw.observation), agent.actor(scaled.observation))
-    np.testing.assert_array_equal(agent.act(raw.observation[:, 0]), agent.actor(scaled.observation)[:, 0])
-    value = agent.critic(scaled.observation, agent.actor(scaled.observation))[:, :, 0]
-    np.testing.assert_allclose(agent.value(raw.observation), value * (0.01 / factor)[:, None])
+    normalised.check_normalised(learner, lambda seed: peers.batch(M, seed, np.float64))
 
 
 def test_weights_carry_the_statistics_to_another_learner() -> None:
-    agent, other, drawn = learner(BOTH), learner(BOTH), batch(0)
-    collect(agent, drawn)
+    agent, other, x = learner(BOTH), learner(BOTH), 20 + np.ones((M, 3, S))
+    normalised.collect(agent)
     other.load_weights({name: array.copy() for name, array in agent.weights().items()})
-    np.testing.assert_array_equal(agent.value(drawn.observation), other.value(drawn.observation))
+    np.testing.assert_array_equal(agent.value(x), other.value(x))
     with pytest.raises(UserError, match="do not fit"):
         learner(NormaliseConfig()).load_weights(agent.weights())
 
@@ -211,6 +176,7 @@ def test_refer_is_refused_by_learners_without_it(learner: str) -> None:
         ("DDPG", {"memory": {"window": 1}}), ("DDPG", {"memory": {"units": 10**6}}),
         ("DDPG", {"memory": {"start": "x"}}),
         ("DDPG", {"memory": {}, "exploration": {"form": "parameter"}}), ("DDPG", {"normalise": {"clip": 1.0}}),
+        ("DDPG", {"memory": {}, "l2_form": "weights"}),
     ],
 )  # fmt: skip
 def test_wrong_settings_are_refused_naming_the_setting(learner: str, wrong: dict[str, Any]) -> None:

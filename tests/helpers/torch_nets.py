@@ -1,4 +1,4 @@
-"""Our feed-forward networks in torch."""
+"""Our feed-forward networks and squashed Gaussians in torch."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ ACTIVATIONS: dict[str, Any] = {"relu": torch.relu, "tanh": torch.tanh, "softsign
 
 
 class TorchNet:
-    """One member's network, or its part of that name and shape, with the gradients that autograd finds."""
+    """One member's network, with the gradients that autograd finds."""
 
-    def __init__(self, network: Any, m: int = 0, part: str = "n", shape: Shape | None = None) -> None:
-        named = {name: array for name, array in network.named_weights("n").items() if name.startswith(part)}
-        self.leaves = [torch.tensor(array[m].copy(), requires_grad=True) for array in named.values()]
-        self.shape: Shape = shape or network.shape
+    def __init__(self, network: Any, m: int = 0) -> None:
+        arrays = network.named_weights("n").values()
+        self.leaves = [torch.tensor(array[m].copy(), requires_grad=True) for array in arrays]
+        self.shape: Shape = network.shape
 
     def __call__(self, x: torch.Tensor, action: torch.Tensor | None = None) -> torch.Tensor:
         leaves, last = iter(self.leaves), len(self.shape.layers) - 1
@@ -39,3 +39,12 @@ class TorchNet:
         return np.concatenate(
             [(torch.zeros_like(leaf) if leaf.grad is None else leaf.grad).numpy().ravel() for leaf in self.leaves]
         )
+
+
+def squashed_sample(head: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return SAC's actions `[B, A]` and their log π `[B]` for means and log σ `[B, 2A]` and standard normals."""
+    mean, log_sigma = head.chunk(2, dim=1)
+    normal = torch.distributions.Normal(mean, log_sigma.clamp(-20, 2).exp())
+    x = mean + normal.stddev * noise
+    action = torch.tanh(x)
+    return action, (normal.log_prob(x) - torch.log(1 - action**2 + 1e-6)).sum(dim=1)
