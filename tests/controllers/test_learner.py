@@ -19,7 +19,6 @@ from replaybench.controllers.interface.agent import (
     NormaliseConfig,
     ObservationNormaliser,
     RewardScale,
-    Task,
 )
 from replaybench.controllers.learner import MOST, ActionLevels
 from replaybench.controllers.registry import LEARNERS, SETTING_WORDS, load_learner
@@ -116,11 +115,8 @@ WEIGHED: dict[str, tuple[Any, Any]] = {
 def test_weights_of_samples_reach_their_own_losses(name: str) -> None:
     """Importance weights scale what is fitted to targets, actor weights the actor and the temperature."""
     kind, config = WEIGHED[name]
-    for zeroed, of_actor, of_others in (
-        ("weight", False, True),
-        ("actor_weight", True, False),
-        ("rate_factor", True, True),
-    ):
+    stays = {"weight": (False, True), "actor_weight": (True, False), "rate_factor": (True, True)}
+    for zeroed, (of_actor, of_others) in stays.items():
         agent, drawn = kind(config, LearnerSetting(peers.TASK, 0, range(1))), peers.batch(1, 0)
         learned = {**agent.networks, **({"temperature": agent.log_temperature} if kind is SAC else {})}
         before = {name: network.parameters.copy() for name, network in learned.items()}
@@ -149,20 +145,16 @@ def test_weights_carry_the_statistics_to_another_learner() -> None:
         learner(NormaliseConfig()).load_weights(agent.weights())
 
 
-TASK = Task(observation_size=3, action_size=2, discount=0.95, reward_scale=1.0)
-
-
 @pytest.mark.parametrize("learner", LEARNERS.own)
 def test_refer_is_refused_by_learners_without_it(learner: str) -> None:
     kind, config = load_learner(learner)
-    settings = config()
     remedy = "use it with" if not kind.supports_refer else None if learner == "V-RACER" else 'form = "gaussian"'
-    setting = LearnerSetting(TASK, 0, range(1), refer=ReFER())
+    setting = LearnerSetting(peers.TASK, 0, range(1), refer=ReFER())
     if remedy is None:
-        assert kind(settings, setting).refer.on
+        assert kind(config(), setting).refer.on
     else:
         with pytest.raises(UserError, match=f"^{re.escape(learner)}.*{remedy}"):
-            kind(settings, setting)
+            kind(config(), setting)
 
 
 @pytest.mark.parametrize(

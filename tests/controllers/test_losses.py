@@ -13,7 +13,7 @@ from replaybench.controllers.algorithms.naf import AdvantageForm, action_values,
 from replaybench.controllers.algorithms.sac import sample, sample_backward
 from replaybench.controllers.algorithms.segments import project
 from replaybench.controllers.losses.densities import divergence, divergence_gradient, importance_weights
-from replaybench.controllers.losses.temporal_difference import Experiences, outcome, targets
+from replaybench.controllers.losses.temporal_difference import Experiences, outcome
 
 RNG = np.random.Generator(np.random.PCG64(3))
 MEAN, MU_MEAN = RNG.normal(size=(2, 6, 2))
@@ -118,40 +118,26 @@ def test_softplus_neither_overflows_nor_hides_nan() -> None:
     assert np.isnan(q[2])
 
 
-def experiences() -> Experiences:
-    """Return two samples of each of two members, r = 4 and 6 scaled by ½ and 2; the second samples are the last."""
-    reward = np.array([[[4.0], [6.0]], [[4.0], [6.0]]], np.float32)
-    terminated = np.array([[[0.0], [1.0]], [[0.0], [1.0]]], np.float32)
+def test_outcomes_are_the_same_for_columns_of_rows_and_for_copies() -> None:
+    """Columns are what a batch holds, copies what normalisation makes of some; no mixture costs a compilation.
+
+    Two samples of each of two members, r = 4 and 6 scaled by ½ and 2; the second samples are the last.
+    """
+    reward, terminated = (np.array([[[first], [last]]] * 2, np.float32) for first, last in ((4, 6), (0, 1)))
     one, nothing = np.ones((2, 2), np.float32), np.empty((2, 2, 0), np.float32)
-    return Experiences(
+    copies = Experiences(
         observation=nothing, action=nothing, reward=reward, next_observation=nothing, terminated=terminated, weight=one,
         actor_weight=one, rate_factor=one[0], mu_mean=nothing, mu_log_sigma=nothing,
         reward_factor=np.array([0.5, 2.0]), discount=0.75,
     )  # fmt: skip
-
-
-def test_targets_are_those_of_all_samples() -> None:
-    """½ · 4 + ¾ · 8 = 8, ½ · 6 = 3; 2 · 4 + ¾ · 8 = 14, 2 · 6 = 12."""
-    v_t, y = np.full((2, 1), 8.0, np.float32), np.empty((2, 1), np.float32)
-    found = []
-    for m in range(2):
-        targets(experiences(), m, v_t, y)
-        found.append(y[:, 0].tolist())
-    assert found == [[8.0, 3.0], [14.0, 12.0]]
-
-
-def test_kernels_are_the_same_for_columns_of_rows_and_for_copies() -> None:
-    """Columns are what a batch holds, copies what normalisation makes of some; no mixture costs a compilation."""
-    copies = experiences()
     columns = copies._replace(
-        reward=np.repeat(copies.reward, 2, axis=2)[:, :, :1],
-        terminated=np.repeat(copies.terminated, 3, axis=2)[:, :, 1:2],
+        reward=np.repeat(reward, 2, axis=2)[:, :, :1], terminated=np.repeat(terminated, 3, axis=2)[:, :, 1:2]
     )
     assert not columns.reward.flags.c_contiguous
     assert typeof(columns) == typeof(copies) == typeof(copies._replace(reward=columns.reward))
-    assert [outcome(columns, m, b, np.float32) for m in range(2) for b in range(2)] == [
-        outcome(copies, m, b, np.float32) for m in range(2) for b in range(2)
-    ]
+    for x in (columns, copies):
+        found = [outcome(x, m, b, np.float32) for m in range(2) for b in range(2)]
+        assert found == [(2, 0.75), (3, 0), (8, 0.75), (12, 0)]
 
 
 @pytest.mark.parametrize("seed", range(6))

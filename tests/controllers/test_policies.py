@@ -64,10 +64,10 @@ def test_single_observations_samples_and_a_module_agree_with_the_learner(
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_diverged_member_is_refused_and_named(value: float, tmp_path: Path) -> None:
-    agent, path = stored("TD3", tmp_path)
-    weights = {name: array.copy() for name, array in agent.weights().items()}
+    path = stored("TD3", tmp_path)[1]
+    facts, weights = read_policy(path)
     weights["actor.0.bias"][1, 2] = value
-    write_policy(path, weights, {"policy": policy_facts("TD3", agent, 50.0)})
+    write_policy(path, weights, facts)
     for load in (replaybench.load_policy, load_torch_policy):
         with pytest.raises(UserError, match="member 1 .* NaN or infinite"):
             load(path, 1)

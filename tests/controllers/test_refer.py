@@ -199,8 +199,6 @@ def test_metrics_measure_the_divergence_from_what_is_stored(kind: Any, config: A
 
 
 def test_exploration_without_density_is_refused() -> None:
-    with pytest.raises(UserError, match=r"DDPG: ReF-ER needs a behaviour density; .* \[learner.DDPG\] with"):
-        DDPG(DDPGConfig(), LearnerSetting(TASK, 0, range(1), refer=Both()))
     with pytest.raises(UserError, match="NAF: ReF-ER needs a behaviour density"):
         NAF(NAFConfig(exploration=GaussianNoise(clip=True)), LearnerSetting(TASK, 0, range(1), refer=Both()))
 

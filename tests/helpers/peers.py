@@ -1,6 +1,6 @@
 """Stable-Baselines3 as a peer: in float64, with our weights, batches and noise."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -49,7 +49,7 @@ def off_policy_batch(members: int, seed: int, dtype: type = np.float32, size: in
 
 def vracer_loss(
     value: torch.Tensor, mean: torch.Tensor, log_sigma: torch.Tensor, drawn: Any, beta: float = 1.0, mask: bool = False
-) -> torch.Tensor:
+) -> Any:
     """Return the loss whose gradient an update of V-RACER should follow."""
     pi = torch.distributions.Normal(mean, log_sigma.exp())
     mu_mean, mu_log_sigma = (torch.tensor(column[0]) for column in drawn.columns.values())
@@ -96,8 +96,9 @@ def in_double(peer: Any, pairs: Pairs, monkeypatch: pytest.MonkeyPatch) -> None:
     peer._setup_learn(100)
 
 
-def train(peer: Any, drawn: Any, actions: np.ndarray | None = None) -> None:
-    """Do one update of the peer on member 0's batch."""
+def train(ours: Any, peer: Any, drawn: Any, actions: np.ndarray | None = None) -> None:
+    """Do one update of both on member 0's batch, whose actions the peer may know by other numbers."""
+    ours.update(drawn)
     tensors = {
         "observations": drawn.observation[0], "actions": drawn.action[0] if actions is None else actions,
         "next_observations": drawn.next_observation[0], "dones": drawn.terminated[0],
@@ -108,9 +109,11 @@ def train(peer: Any, drawn: Any, actions: np.ndarray | None = None) -> None:
     peer.train(1, len(drawn.weight[0]))
 
 
-def assert_equal_parameters(pairs: Pairs, update: int) -> None:
+def check_updates(pairs: Pairs, update: Callable[[int, Any], None]) -> None:
     """Check that parameters agree to 1e-9 after 1 update, 1e-6 after 100."""
-    for network, module in pairs:
-        parts = [part for layer in linears(module) for part in (layer.weight.detach().numpy().T, layer.bias.detach())]
-        apart = np.abs(network.parameters[0] - np.concatenate([np.ravel(part) for part in parts]))
-        assert apart.max() < (1e-9 if update == 1 else 1e-6), f"update {update}"
+    for number in range(1, 101):
+        update(number, batch(1, number, np.float64))
+        for network, module in pairs if number in (1, 100) else ():
+            parts = [part.detach().numpy() for layer in linears(module) for part in (layer.weight.T, layer.bias)]
+            apart = np.abs(network.parameters[0] - np.concatenate([part.ravel() for part in parts]))
+            assert apart.max() < (1e-9 if number == 1 else 1e-6), f"update {number}"

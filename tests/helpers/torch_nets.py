@@ -44,7 +44,7 @@ class TorchNet:
 def squashed_sample(head: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return SAC's actions `[B, A]` and their log π `[B]` for means and log σ `[B, 2A]` and standard normals."""
     mean, log_sigma = head.chunk(2, dim=1)
-    normal = torch.distributions.Normal(mean, log_sigma.clamp(-20, 2).exp())
+    normal: Any = torch.distributions.Normal(mean, log_sigma.clamp(-20, 2).exp())
     x = mean + normal.stddev * noise
     action = torch.tanh(x)
     return action, (normal.log_prob(x) - torch.log(1 - action**2 + 1e-6)).sum(dim=1)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from peers import TASK, A, B, Box, assert_equal_parameters, batch, in_double, train
+from peers import TASK, A, B, Box, batch, check_updates, in_double, train
 from stable_baselines3 import DDPG as PeerDDPG
 from stable_baselines3 import TD3 as PeerTD3
 
@@ -30,21 +30,14 @@ def test_update_equals_stable_baselines3(monkeypatch: pytest.MonkeyPatch) -> Non
         (ours.critic, peer.critic.q_networks[0]), (ours.targets["critic"], peer.critic_target.q_networks[0]),
     ]  # fmt: skip
     in_double(peer, pairs, monkeypatch)
-    for update in range(1, 101):
-        drawn = batch(1, update, np.float64)
-        train(peer, drawn)
-        ours.update(drawn)
-        if update in (1, 100):
-            assert_equal_parameters(pairs, update)
+    check_updates(pairs, lambda _, drawn: train(ours, peer, drawn))
 
 
 def test_gradients_are_clipped_per_member() -> None:
-    unclipped, clipped = (DDPG(DDPGConfig(clip=clip), LearnerSetting(TASK, 0, range(2))) for clip in (None, 1e-3))
-    drawn = batch(2, 0)
+    clipped, drawn = DDPG(DDPGConfig(clip=1e-3), LearnerSetting(TASK, 0, range(2))), batch(2, 0)
     drawn.reward[0] *= 1e4
     drawn.reward[1] *= 1e-8
-    for agent in (unclipped, clipped):
-        agent.update(drawn)
+    clipped.update(drawn)
     norms = np.linalg.norm(clipped.critic.gradient.astype(np.float64), axis=1)
     first = np.linalg.norm(clipped.adams["critic"].first.astype(np.float64), axis=1) / 0.1
     np.testing.assert_allclose(first, np.minimum(norms, 1e-3), rtol=1e-4)
@@ -121,12 +114,7 @@ def test_update_of_td3_equals_stable_baselines3(alpha: float | None, monkeypatch
         return tensor.copy_(mean + deviation * torch.tensor(stream.normal(B * A).reshape(B, A)))
 
     monkeypatch.setattr(torch.Tensor, "normal_", same_noise)
-    for update in range(1, 101):
-        drawn = batch(1, update, np.float64)
-        train(peer, drawn)
-        ours.update(drawn)
-        if update in (1, 100):
-            assert_equal_parameters(pairs, update)
+    check_updates(pairs, lambda _, drawn: train(ours, peer, drawn))
 
 
 def test_td_error_is_the_mean_of_both_critics() -> None:

@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from peers import TASK, A, B, Box, S, assert_equal_parameters, batch, in_double, train
+from peers import TASK, A, B, Box, S, batch, check_updates, in_double, train
 from stable_baselines3 import DQN as PeerDQN
 from torch_nets import TorchNet
 
@@ -21,12 +21,12 @@ class Discrete(Box):
     action_space = gymnasium.spaces.Discrete(LEVELS**A)
 
 
-def chosen_batch(agent: DQN, members: int, seed: int, dtype: Any = np.float32) -> tuple[Any, np.ndarray]:
-    """Invent a batch of choices `[M, B]`."""
-    drawn = batch(members, seed, dtype)
-    index = np.random.Generator(np.random.PCG64(seed)).integers(len(agent.choices), size=(members, B))
-    drawn.action = agent.choices[index].astype(dtype)
-    return drawn, index
+def choose(agent: DQN, drawn: Any) -> np.ndarray:
+    """Put random choices in the place of a batch's actions; return their numbers `[M, B]`."""
+    rng = np.random.Generator(np.random.PCG64(int(agent.steps[0])))
+    index: np.ndarray = rng.integers(len(agent.choices), size=drawn.action.shape[:2])
+    drawn.action = agent.choices[index].astype(drawn.action.dtype)
+    return index
 
 
 @pytest.mark.parametrize("huber", [None, 1.0])
@@ -46,21 +46,21 @@ def test_update_equals_stable_baselines3(monkeypatch: pytest.MonkeyPatch, huber:
         monkeypatch.setattr(
             "stable_baselines3.dqn.dqn.F.smooth_l1_loss", lambda q, y: 0.5 * torch.nn.functional.mse_loss(q, y)
         )
-    for update in range(1, 101):
-        drawn, index = chosen_batch(ours, 1, update, np.float64)
-        train(peer, drawn, index[0][:, None])
-        if update % 30 == 0:
+
+    def update(number: int, drawn: Any) -> None:
+        train(ours, peer, drawn, choose(ours, drawn)[0][:, None])
+        if number % 30 == 0:
             peer.q_net_target.load_state_dict(peer.q_net.state_dict())
-        ours.update(drawn)
-        if update in (1, 100):
-            assert_equal_parameters(pairs, update)
+
+    check_updates(pairs, update)
 
 
 @pytest.mark.parametrize("double", [False, True])
 def test_td_error_takes_the_action_of_the_right_network(double: bool) -> None:
     agent = DQN(DQNConfig(levels=LEVELS, double=double, batch_size=B), LearnerSetting(TASK, 0, range(2)))
     agent.targets["critic"].parameters[:] = -agent.critic.parameters[:, ::-1]
-    drawn, index = chosen_batch(agent, 2, 0)
+    drawn = batch(2, 0)
+    index = choose(agent, drawn)
     slow, judge = agent.targets["critic"](drawn.next_observation), agent.critic(drawn.next_observation)
     best = (judge if double else slow).argmax(axis=2)
     assert (judge.argmax(axis=2) != slow.argmax(axis=2)).any()

@@ -76,15 +76,6 @@ def test_gradients_equal_torch(sigma: str, refer: Any, beta: float) -> None:
         np.testing.assert_allclose(agent.deviation.gradient, first.grad, rtol=1e-9, atol=1e-12)
 
 
-def test_a_fixed_sigma_stays_and_all_else_is_learned_as_beside_a_free_one() -> None:
-    fixed, free = (make(2, sigma=sigma, first_sigma=0.3) for sigma in ("fixed", "free"))
-    for agent in (fixed, free):
-        agent.update(batch(2, 3))
-    np.testing.assert_array_equal(fixed.network.parameters, free.network.parameters)
-    np.testing.assert_array_equal(fixed.deviation.parameters, np.float32(np.log(0.3)))
-    assert not np.any(free.deviation.parameters == np.float32(np.log(0.3)))
-
-
 def test_annotations_are_what_the_traces_need() -> None:
     """More samples are truncated than are evaluated at once."""
     agent, drawn = make(2, batch_size=80), off_policy_batch(2, 1, size=80)
