@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_policies import SETTINGS, policy_of, predicted
 from numpy.typing import NDArray
 
-from replaybench.controllers.interface.agent import LearnerSetting, NormaliseConfig, Task
-from replaybench.controllers.networks.network import MemoryConfig
 from replaybench.controllers.policies.c_source import c_source
-from replaybench.controllers.policies.policy import Policy, Units, cost_of, policy_facts
-from replaybench.controllers.registry import LEARNERS, load_learner
+from replaybench.controllers.policies.policy import Units, cost_of
 
 COMPILER = ["gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic"]
 MICROCONTROLLER = ["-mcpu=cortex-m4", "-mfpu=fpv4-sp-d16", "-mfloat-abi=hard", "-mthumb"]
@@ -22,45 +20,32 @@ EXPERIENCES = 10_000
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc here")
 needs_arm = pytest.mark.skipif(shutil.which("arm-none-eabi-gcc") is None, reason="no arm-none-eabi-gcc here")
 
-SETTINGS: dict[str, dict[str, Any]] = {
-    **{name: {} for name in LEARNERS.own},
-    "DDPG, normalised": {"normalise": NormaliseConfig(observations=True, clip=1.5), "layer_norm": True},
-    "DDPG, remembering": {"memory": MemoryConfig(layers=2, units=7)},
-    "V-RACER, remembering": {"memory": MemoryConfig(layers=1, units=8), "hidden": (9,)},
-    "NAF, bounded": {"bounded": True},
+PROGRAM = """#include "p.h"
+void all(int n, const float *seen, float *memory, float *action);
+void all(int n, const float *seen, float *memory, float *action) {
+    for (int i = 0; i < n; i++) {
+#if P_MEMORY
+        p_predict(seen + i * P_STATES, memory, action + i * P_ACTIONS);
+#else
+        (void)memory;
+        p_predict(seen + i * P_STATES, action + i * P_ACTIONS);
+#endif
+    }
 }
-"""Settings by learner; what stands behind a comma says what is special."""
+"""
 
 
-def policy_of(case: str, choices: tuple[int, ...] = ()) -> Policy:
-    """A policy whose weights are larger than at the start, and whose observations have been seen."""
-    learner = case.partition(",")[0]
-    kind, config = load_learner(learner)
-    task = Task(3, 2, 0.95, 1.0, choices)
-    agent = kind(config(**SETTINGS[case]), LearnerSetting(task, 0, range(1), 50.0))
-    for array in agent.weights().values():
-        if array.dtype == np.float32:
-            array *= 2
-            array += np.linspace(-0.02, 0.02, array.size, dtype=np.float32).reshape(array.shape)
-    seen = np.random.Generator(np.random.PCG64(1)).normal(0.3, 0.4, (1, 50, 3)).astype(np.float32)
-    agent.normaliser.observations.update(seen, np.ones(1, np.bool_))
-    return Policy(agent, {"policy": policy_facts(learner, agent, 50.0)})
+def built(text: str, path: Path, *words: str) -> Path:
+    """Compile a header and what calls it."""
+    path.with_name("p.h").write_text(text)
+    path.with_name("p.c").write_text(PROGRAM)
+    subprocess.run([*words, path.with_name("p.c"), "-o", path, "-lm"], check=True)
+    return path
 
 
-def compiled(text: str, folder: Path, *options: str) -> Any:
+def compiled(text: str, folder: Path) -> Any:
     """The header's functions, as a library."""
-    header, library = folder / "p.h", folder / "p.so"
-    header.write_text(text)
-    (folder / "p.c").write_text(
-        '#include "p.h"\n'
-        "void all(int n, const float *seen, float *memory, float *action)\n"
-        "{ for (int i = 0; i < n; i++) {\n"
-        "#if P_MEMORY\n p_predict(seen + i * P_STATES, memory, action + i * P_ACTIONS);\n"
-        "#else\n (void)memory; p_predict(seen + i * P_STATES, action + i * P_ACTIONS);\n#endif\n} }\n"
-    )
-    words = [*COMPILER, "-O2", *options, "-shared", "-fPIC", "-o", str(library), str(folder / "p.c"), "-lm"]
-    subprocess.run(words, check=True)
-    return ctypes.CDLL(str(library))
+    return ctypes.CDLL(str(built(text, folder / "p.so", *COMPILER, "-O2", "-shared", "-fPIC")))
 
 
 def acted(library: Any, observations: NDArray[np.float32], actions: int) -> NDArray[np.float32]:
@@ -70,25 +55,13 @@ def acted(library: Any, observations: NDArray[np.float32], actions: int) -> NDAr
     return action
 
 
-def predicted(policy: Policy, observations: NDArray[np.float32]) -> NDArray[np.float32]:
-    """What the policy does, one step after the other where it remembers."""
-    found, state = policy.predict(observations)
-    if state is None:
-        return found
-    state, rows = None, []
-    for row in observations:
-        action, state = policy.predict(row[None], state)
-        rows.append(action[0])
-    return np.array(rows)
-
-
 @needs_gcc
 @pytest.mark.parametrize("case", SETTINGS)
 def test_it_acts_as_predict_does_bit_for_bit(case: str, tmp_path: Path) -> None:
     policy = policy_of(case)
     library = compiled(c_source(policy, "p", ["test"], None), tmp_path)
     observations = np.random.Generator(np.random.PCG64(0)).normal(size=(EXPERIENCES, 3)).astype(np.float32)
-    ours, theirs = predicted(policy, observations), acted(library, observations, 2)
+    ours, theirs = predicted(policy, observations[:, None])[:, 0], acted(library, observations, 2)
     assert len(np.unique(ours)) > (1 if policy.agent.policy_head().table is not None else 5000)
     np.testing.assert_array_equal(ours, theirs)
 
@@ -99,7 +72,7 @@ def test_choices_of_a_plant_are_taken_and_what_is_no_number_stays_none(case: str
     policy = policy_of(case, (2, 3))
     library = compiled(c_source(policy, "p", ["test"], None), tmp_path)
     observations = np.random.Generator(np.random.PCG64(0)).normal(size=(500, 3)).astype(np.float32)
-    np.testing.assert_array_equal(predicted(policy, observations), acted(library, observations, 2))
+    np.testing.assert_array_equal(policy.predict(observations)[0], acted(library, observations, 2))
     observations[:, 1] = np.nan
     assert np.isnan(acted(library, observations, 2)).all()
 
@@ -166,20 +139,10 @@ def test_it_tests_itself(case: str, tmp_path: Path) -> None:
     assert subprocess.run([program], check=False, capture_output=True).returncode == 1
 
 
-FREESTANDING = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-Os", "-ffreestanding", "-c"]
-
-
-def object_of(case: str, folder: Path, compiler: str, *options: str) -> Path:
+def object_of(case: str, folder: Path, *compiler: str) -> Path:
     """A policy compiled for a machine without an operating system."""
-    (folder / "p.h").write_text(c_source(policy_of(case), "p", ["test"], None))
-    (folder / "p.c").write_text(
-        '#include "p.h"\nvoid act(const float *seen, float *memory, float *action);\n'
-        "void act(const float *seen, float *memory, float *action)\n{\n"
-        "#if P_MEMORY\n p_predict(seen, memory, action);\n#else\n (void)memory; p_predict(seen, action);\n#endif\n}\n"
-    )
-    words = [compiler, *FREESTANDING, *options, str(folder / "p.c"), "-o", str(folder / "p.o")]
-    subprocess.run(words, check=True)
-    return folder / "p.o"
+    words = [*compiler, *COMPILER[1:], "-Os", "-ffreestanding", "-c"]
+    return built(c_source(policy_of(case), "p", ["test"], None), folder / "p.o", *words)
 
 
 def undefined(path: Path, nm: str) -> set[str]:

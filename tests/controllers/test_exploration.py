@@ -1,11 +1,11 @@
 """Exploration: process noise, Gaussian noise, parameter noise, random actions."""
 
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
+import buffers
 import numpy as np
 import pytest
-from scipy.stats import chi2, norm, truncnorm
+from scipy.stats import norm, truncnorm
 
 from replaybench.controllers.algorithms.sac import SAC, SACConfig
 from replaybench.controllers.algorithms.td3 import TD3, TD3Config
@@ -38,6 +38,7 @@ FORMS = [
     GaussianNoise(last_sigma=0.1, truncate=3.0, clip=True),
     ParameterNoise(recent=8),
 ]
+each_form = pytest.mark.parametrize("config", FORMS, ids=lambda config: config.form)
 
 
 def small_actor(members: range) -> PopulationMLP:
@@ -46,8 +47,8 @@ def small_actor(members: range) -> PopulationMLP:
     return actor
 
 
-def start(config: ExplorationConfig, members: range) -> Exploration:
-    return make_exploration(config, LearnerSetting(TASK, 7, members), small_actor(members))
+def start(config: ExplorationConfig, members: range, root: int = 7) -> Exploration:
+    return make_exploration(config, LearnerSetting(TASK, root, members), small_actor(members))
 
 
 def observations(members: range, count: int) -> np.ndarray:
@@ -68,17 +69,13 @@ def run(exploration: Exploration, members: range, episodes: int = 3, steps: int 
 
 
 def chi_square(sample: np.ndarray, distribution: Any, bins: int = 50) -> None:
-    """Test a sample against a distribution in cells of equal probability; false-alarm rate 1e-6."""
+    """Test a sample against a distribution in cells of equal probability."""
     cells = np.minimum((distribution.cdf(sample) * bins).astype(int), bins - 1)
-    counts = np.bincount(cells.ravel(), minlength=bins)
-    expected = sample.size / bins
-    assert ((counts - expected) ** 2 / expected).sum() < chi2.isf(1e-6, bins - 1)
+    buffers.chi_square(np.bincount(cells.ravel(), minlength=bins), np.full(bins, sample.size / bins))
 
 
 def gaussian_sample(config: GaussianNoise, steps: int = 200) -> np.ndarray:
-    members = range(200)
-    exploration = RunningGaussian(config, 0, members, A)
-    return run(exploration, members, 1, steps)
+    return run(RunningGaussian(config, 0, range(200), A), range(200), 1, steps)
 
 
 def test_gaussian_noise_is_gaussian_in_every_sample_and_dimension() -> None:
@@ -121,83 +118,60 @@ def test_the_noise_decays_linearly_and_stays() -> None:
 
 def test_gaussian_noise_tells_its_density() -> None:
     """Actions pass ±1 unclipped, and their standardised form, by what is stored, is the noise that was drawn."""
-    members = range(200)
-    exploration = RunningGaussian(GaussianNoise(sigma=0.4, last_sigma=0.2, decay_episodes=2), 0, members, A)
-    exploration.start_episode(1, np.ones(200, np.bool_))
-    observation, policy = observations(members, 1)[0], np.full((200, A), 0.9, np.float32)
-    exploration.advance(observation, np.ones(200, np.bool_))
-    explored = exploration.disturb(policy, observation)
+    everyone, policy = np.ones(200, np.bool_), np.full((200, A), 0.9, np.float32)
+    exploration, clipped = (
+        RunningGaussian(config, 0, range(200), A)
+        for config in (GaussianNoise(sigma=0.4, last_sigma=0.2, decay_episodes=2), GaussianNoise(sigma=3.0, clip=True))
+    )
+    exploration.start_episode(1, everyone)
+    for each in (exploration, clipped):
+        each.advance(None, everyone)
+    explored, bounded = (each.disturb(policy, None) for each in (exploration, clipped))
     assert explored.action.max() > 1.0
     np.testing.assert_array_equal(explored.extras["behaviour_mean"], policy)
     np.testing.assert_allclose(explored.extras["behaviour_log_sigma"], np.log(0.2), rtol=1e-6)
-    z = (explored.action - explored.extras["behaviour_mean"]) / np.exp(explored.extras["behaviour_log_sigma"])
-    np.testing.assert_allclose(z, exploration.noise, atol=1e-5)
+    np.testing.assert_allclose((explored.action - policy) / 0.2, exploration.noise, atol=1e-5)
     np.testing.assert_allclose(explored.deviation, np.abs(explored.action - policy).sum(axis=1), rtol=1e-6)
-    clipped = RunningGaussian(GaussianNoise(sigma=3.0, clip=True), 0, members, A)
-    clipped.advance(observation, np.ones(200, np.bool_))
-    explored = clipped.disturb(policy, observation)
-    assert np.abs(explored.action).max() == 1.0
-    assert not explored.extras
+    assert np.abs(bounded.action).max() == 1.0
+    assert not bounded.extras
 
 
-@pytest.mark.parametrize("config", FORMS, ids=lambda config: config.form)
-def test_a_member_explores_the_same_in_any_population(config: ExplorationConfig) -> None:
-    together, alone = (run(start(config, members), members) for members in (range(6), range(4, 5)))
-    np.testing.assert_array_equal(together[:, 4:5], alone)
-    assert np.abs(together).min() > 0
+@each_form
+def test_a_member_explores_the_same_in_any_population_and_draws_nothing_while_it_waits(
+    config: ExplorationConfig,
+) -> None:
+    together, alone = start(config, range(3)), start(config, range(1, 2))
+    for observation in observations(range(3), 5):
+        together.advance(observation, np.array([True, False, True]))
+    found = run(together, range(3))
+    np.testing.assert_array_equal(found[:, 1:2], run(alone, range(1, 2)))
+    assert np.abs(found).min() > 0
 
 
-@pytest.mark.parametrize("config", FORMS, ids=lambda config: config.form)
-def test_who_waits_draws_nothing(config: ExplorationConfig) -> None:
-    members = range(3)
-    exploration = start(config, members)
-    run(exploration, members)
-    before = {name: array.copy() for name, array in exploration.state_dict().items()}
-    for observation in observations(members, 5):
-        exploration.advance(observation, np.array([True, False, True]))
-    changed = [name for name, array in exploration.state_dict().items() if not np.array_equal(array, before[name])]
-    assert changed
-    for name in changed:
-        np.testing.assert_array_equal(exploration.state_dict()[name][1], before[name][1])
-
-
-@pytest.mark.parametrize("config", FORMS, ids=lambda config: config.form)
+@each_form
 def test_an_episode_that_begins_leaves_the_others_as_they_are(config: ExplorationConfig) -> None:
     """And draws nothing of theirs, in whatever round it begins."""
-    members = range(3)
-    exploration, other = start(config, members), start(config, members)
+    exploration, other = start(config, range(3)), start(config, range(3))
     for one in (exploration, other):
-        run(one, members)
+        run(one, range(3))
     exploration.start_episode(7, np.array([True, False, True]))
     own = exploration.state_dict()
     for name, array in other.state_dict().items():
         np.testing.assert_array_equal(own[name][1], array[1], err_msg=name)
     assert any(not np.array_equal(own[name][0], array[0]) for name, array in other.state_dict().items())
-    observation, policy = observations(members, 1)[0], np.zeros((3, A), np.float32)
-    found = []
-    for one in (exploration, other):
-        one.advance(observation, np.ones(3, np.bool_))
-        found.append(one.disturb(policy, observation).action)
-    np.testing.assert_array_equal(found[0][1], found[1][1])
 
 
-@pytest.mark.parametrize("config", FORMS, ids=lambda config: config.form)
+@each_form
 def test_a_resumed_exploration_continues_bit_for_bit(config: ExplorationConfig) -> None:
     """Also from the middle of an episode, by another population's object."""
-    members = range(3)
-    exploration, other = (
-        start(config, members),
-        make_exploration(config, LearnerSetting(TASK, 1, members), small_actor(members)),
-    )
-    run(exploration, members)
+    exploration, other = start(config, range(3)), start(config, range(3), root=1)
+    run(exploration, range(3))
     for name, array in other.state_dict().items():
         array[...] = exploration.state_dict()[name]
-    observation, policy = observations(members, 1)[0], np.zeros((3, A), np.float32)
-    for one, two in zip(
-        exploration.disturb(policy, observation)[:2], other.disturb(policy, observation)[:2], strict=True
-    ):
+    observation, policy = observations(range(3), 1)[0], np.zeros((3, A), np.float32)
+    for one, two in zip(*(each.disturb(policy, observation)[:2] for each in (exploration, other)), strict=True):
         np.testing.assert_array_equal(one, two)
-    np.testing.assert_array_equal(run(exploration, members, 4), run(other, members, 4))
+    np.testing.assert_array_equal(run(exploration, range(3), 4), run(other, range(3), 4))
 
 
 def test_weights_are_disturbed_by_sigma_and_drawn_anew_each_episode() -> None:
@@ -279,64 +253,44 @@ def test_the_process_is_the_papers() -> None:
 
 def test_constants_of_the_process_per_second() -> None:
     """At four times the rate: the same friction in four samples, and in the long run the same spread."""
-    explorations = [
-        make_exploration(ProcessNoise(per_second=second), LearnerSetting(TASK, 0, [0], rate), small_actor(range(1)))
-        for second, rate in ((True, 50.0), (True, 200.0), (False, 200.0))
-    ]
-    slow, fast, sample = (cast(RunningProcess, one) for one in explorations)
-    assert (slow.diffusion, slow.friction) == (5.14, pytest.approx(0.3))
+    slow, fast, sample, free = (
+        RunningProcess(ProcessNoise(per_second=second, friction=friction), 0, [0], A, rate)
+        for second, friction, rate in ((True, 0.3, 50.0), (True, 0.3, 200.0), (False, 0.3, 200.0), (True, 0.0, 200.0))
+    )
+    for one in (slow, sample):
+        assert (one.diffusion, one.friction) == (5.14, pytest.approx(0.3))
     spreads = [one.diffusion / np.sqrt(1 - (1 - one.friction) ** 2) for one in (slow, fast)]
     assert spreads[1] == pytest.approx(spreads[0])
-    free = make_exploration(
-        ProcessNoise(per_second=True, friction=0.0), LearnerSetting(TASK, 0, [0], 200.0), small_actor(range(1))
-    )
-    assert cast(RunningProcess, free).diffusion == pytest.approx(5.14 / 2), "a random walk spreads by the root of time"
     assert (1 - fast.friction) ** 4 == pytest.approx(0.7)
-    assert (sample.diffusion, sample.friction) == (5.14, pytest.approx(0.3))
+    assert free.diffusion == pytest.approx(5.14 / 2), "a random walk spreads by the root of time"
 
 
 @pytest.mark.parametrize(
-    ("make", "name"),
+    ("form", "name", "value"),
     [
-        (lambda: ProcessNoise(diffusion=float("nan")), "diffusion"),
-        (lambda: ProcessNoise(friction=1.1), "friction"),
-        (lambda: GaussianNoise(sigma=0.0), "sigma"),
-        (lambda: GaussianNoise(truncate=float("inf")), "truncate"),
-        (lambda: ParameterNoise(factor=0.99), "factor"),
+        (ProcessNoise, "diffusion", float("nan")),
+        (ProcessNoise, "friction", 1.1),
+        (GaussianNoise, "sigma", 0.0),
+        (GaussianNoise, "truncate", float("inf")),
+        (ParameterNoise, "factor", 0.99),
     ],
 )
-def test_settings_that_mean_nothing_are_refused(make: Callable[[], object], name: str) -> None:
+def test_settings_that_mean_nothing_are_refused(form: Any, name: str, value: float) -> None:
     with pytest.raises(UserError, match=f"{name} must be"):
-        make()
+        form(**{name: value})
 
 
-LEARNERS = {"SAC": (SAC, SACConfig()), "TD3": (TD3, TD3Config())}
-each = pytest.mark.parametrize("name", LEARNERS)
-OBSERVATION = np.linspace(-1, 1, 5 * S, dtype=np.float32).reshape(5, S)
-
-
-def make(name: str, members: range, warming_up: bool = True) -> Any:
-    learner, config = LEARNERS[name]
-    agent = learner(config, LearnerSetting(TASK, 0, members))
-    agent.warming_up = warming_up
-    agent.start_episode(0, np.ones(len(members), np.bool_))
-    return agent
-
-
-def explored(agent: Any, observation: np.ndarray, steps: int) -> np.ndarray:
-    everyone = np.ones(len(observation), np.bool_)
-    return np.stack([agent.explore(observation, everyone).action for _ in range(steps)])
-
-
-@each
-def test_nothing_else_draws_from_that_stream(name: str) -> None:
+@pytest.mark.parametrize(("learner", "config"), [(SAC, SACConfig()), (TD3, TD3Config())])
+def test_random_actions_have_a_stream_of_their_own(learner: Any, config: Any) -> None:
     """Without warm-up it stays as it was; what is explored afterwards is as if there had been none."""
-    agent, plain = make(name, range(5)), make(name, range(5), warming_up=False)
-    before = plain.state_dict()["warm_up_stream"].copy()
-    reference = explored(plain, OBSERVATION, 6)
-    np.testing.assert_array_equal(plain.state_dict()["warm_up_stream"], before)
-    explored(agent, OBSERVATION, 3)
-    assert not np.array_equal(agent.state_dict()["warm_up_stream"], before)
-    agent.warming_up = False
+    observation, everyone, found = observations(range(5), 1)[0], np.ones(5, np.bool_), []
+    for warm_up in (True, False):
+        agent = learner(config, LearnerSetting(TASK, 0, range(5)))
+        agent.start_episode(0, everyone)
+        before = agent.state_dict()["warm_up_stream"].copy()
+        for step in range(6):
+            agent.warming_up = warm_up and step < 3
+            found.append(agent.explore(observation, everyone).action)
+        assert np.array_equal(agent.state_dict()["warm_up_stream"], before) != warm_up
     # TD3's process goes on underneath, SAC's noise of a step is drawn for that step only.
-    np.testing.assert_array_equal(explored(agent, OBSERVATION, 3), reference[3:] if name == "TD3" else reference[:3])
+    np.testing.assert_array_equal(found[3:6], found[9:] if learner is TD3 else found[6:9])

@@ -3,9 +3,9 @@
 import dataclasses
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import normalised
 import numpy as np
 import peers
 import pytest
@@ -17,10 +17,8 @@ from replaybench.controllers.algorithms.td3 import TD3, TD3BC, TD3BCConfig, TD3C
 from replaybench.controllers.interface.agent import (
     LearnerSetting,
     NormaliseConfig,
-    Normaliser,
     ObservationNormaliser,
     RewardScale,
-    Task,
 )
 from replaybench.controllers.learner import MOST, ActionLevels
 from replaybench.controllers.registry import LEARNERS, SETTING_WORDS, load_learner
@@ -42,12 +40,11 @@ def collected(steps: int = 60) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return observation, rng.normal(-5, 2, (steps, M)), active
 
 
-def told(members: slice = slice(None), config: NormaliseConfig = BOTH) -> tuple[ObservationNormaliser, RewardScale]:
-    observation, reward, active = (array[:, members] for array in collected())
-    scaler, rewards = ObservationNormaliser(config, active.shape[1], S), RewardScale(config, active.shape[1], 0.01)
-    for step in range(len(active)):
-        scaler.update(observation[step], active[step])
-        rewards.update(reward[step], active[step])
+def told(config: NormaliseConfig = BOTH) -> tuple[ObservationNormaliser, RewardScale]:
+    scaler, rewards = ObservationNormaliser(config, M, S), RewardScale(config, M, 0.01)
+    for observation, reward, active in zip(*collected(), strict=True):
+        scaler.update(observation, active)
+        rewards.update(reward, active)
     return scaler, rewards
 
 
@@ -73,7 +70,7 @@ def test_observations_are_standardised_and_bounded() -> None:
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
     assert np.abs(found).max() == 5.0
-    free, _ = told(config=NormaliseConfig(observations=True))
+    free, _ = told(NormaliseConfig(observations=True))
     assert np.abs(free(x)).max() > 5.0
     x[0, 0, 0, 0] = np.nan
     assert np.isnan(scaler(x)[0, 0, 0, 0])
@@ -98,36 +95,11 @@ def test_the_first_samples_are_neither_lost_nor_blown_up() -> None:
 
 
 def test_off_is_the_identity_and_holds_nothing() -> None:
-    scaler, rewards = told(config=NormaliseConfig())
+    scaler, rewards = told(NormaliseConfig())
     x = np.ones((M, 2, S), np.float32)
     assert scaler(x) is x
     np.testing.assert_array_equal(rewards.factor, 0.01)
-    assert not scaler.state_dict()
-    assert not rewards.state_dict()
-
-
-def test_a_member_is_the_same_in_any_population_and_resumes_bit_for_bit() -> None:
-    (scaler, rewards), (alone, own) = told(), told(slice(1, 2))
-    state = {**scaler.state_dict(), **rewards.state_dict()}
-    for name, array in {**alone.state_dict(), **own.state_dict()}.items():
-        np.testing.assert_array_equal(array, state[name][1:2])
-    other = Normaliser(BOTH, M, S, 1.0)
-    for name, array in other.state_dict().items():
-        array[...] = state[name]
-    observation, reward, active = (array[0] for array in collected())
-    for scaling in (scaler, other.observations):
-        scaling.update(observation, active)
-    for scale in (rewards, other.rewards):
-        scale.update(reward, active)
-    for name, array in other.state_dict().items():
-        np.testing.assert_array_equal(array, state[name])
-
-
-def batch(seed: int) -> Any:
-    """Return a batch whose observations are far from 0 and 1."""
-    drawn = peers.batch(M, seed, np.float64)
-    drawn.observation, drawn.next_observation = 20 + 3 * drawn.observation, 20 + 3 * drawn.next_observation
-    return drawn
+    assert not {**scaler.state_dict(), **rewards.state_dict()}
 
 
 WEIGHED: dict[str, tuple[Any, Any]] = {
@@ -143,11 +115,8 @@ WEIGHED: dict[str, tuple[Any, Any]] = {
 def test_weights_of_samples_reach_their_own_losses(name: str) -> None:
     """Importance weights scale what is fitted to targets, actor weights the actor and the temperature."""
     kind, config = WEIGHED[name]
-    for zeroed, of_actor, of_others in (
-        ("weight", False, True),
-        ("actor_weight", True, False),
-        ("rate_factor", True, True),
-    ):
+    stays = {"weight": (False, True), "actor_weight": (True, False), "rate_factor": (True, True)}
+    for zeroed, (of_actor, of_others) in stays.items():
         agent, drawn = kind(config, LearnerSetting(peers.TASK, 0, range(1))), peers.batch(1, 0)
         learned = {**agent.networks, **({"temperature": agent.log_temperature} if kind is SAC else {})}
         before = {name: network.parameters.copy() for name, network in learned.items()}
@@ -159,83 +128,33 @@ def test_weights_of_samples_reach_their_own_losses(name: str) -> None:
             assert np.array_equal(network.parameters, before[name]) == (still or fixed), (zeroed, name)
 
 
-def learner(config: NormaliseConfig, reward_scale: float = 0.01) -> DDPG:
-    task = peers.TASK._replace(reward_scale=reward_scale)
-    return DDPG(DDPGConfig(normalise=config), LearnerSetting(task, 0, range(M), dtype=np.float64))
-
-
-def collect(agent: DDPG, drawn: Any) -> None:
-    """Let the agent collect what is in a batch, as the loop would."""
-    nobody, everyone = np.zeros(M, np.bool_), np.ones(M, np.bool_)
-    for b in range(B):
-        agent.explore(drawn.observation[:, b], everyone)
-        assert not agent.on_step(drawn.reward[:, b, 0], drawn.next_observation[:, b], nobody, nobody, everyone)
+def learner(config: NormaliseConfig) -> DDPG:
+    return DDPG(DDPGConfig(normalise=config), LearnerSetting(peers.TASK, 0, range(M), dtype=np.float64))
 
 
 def test_a_learner_that_normalises_equals_one_that_is_given_normalised_numbers() -> None:
-    """Updates, policy and TD errors in float64; values are told in the task's units."""
-    agent = learner(BOTH)
-    for seed in range(5):
-        drawn = batch(seed)
-        collect(agent, drawn)
-    plain = learner(NormaliseConfig(), reward_scale=1.0)
-    scaler, factor = agent.normaliser.observations, agent.normaliser.rewards.factor
-    assert 1 / 150 < factor.min() < factor.max() < 1 / 70
-    for seed in range(5, 10):
-        raw = batch(seed)
-        scaled: Any = SimpleNamespace(**vars(raw))
-        scaled.observation, scaled.next_observation = scaler(raw.observation), scaler(raw.next_observation)
-        scaled.reward = factor[:, None, None] * raw.reward
-        found, expected = agent.update(raw)["td_error"], plain.update(scaled)["td_error"]
-        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(agent.actor.parameters, plain.actor.parameters, rtol=1e-9, atol=1e-12)
-    np.testing.assert_array_equal(agent.policy(raw.observation), agent.actor(scaled.observation))
-    np.testing.assert_array_equal(agent.act(raw.observation[:, 0]), agent.actor(scaled.observation)[:, 0])
-    value = agent.critic(scaled.observation, agent.actor(scaled.observation))[:, :, 0]
-    np.testing.assert_allclose(agent.value(raw.observation), value * (0.01 / factor)[:, None])
+    normalised.check_normalised(learner, lambda seed: peers.batch(M, seed, np.float64))
 
 
 def test_weights_carry_the_statistics_to_another_learner() -> None:
-    agent, other = learner(BOTH), learner(BOTH)
-    drawn = batch(0)
-    collect(agent, drawn)
-    agent.update(drawn)
+    agent, other, x = learner(BOTH), learner(BOTH), 20 + np.ones((M, 3, S))
+    normalised.collect(agent)
     other.load_weights({name: array.copy() for name, array in agent.weights().items()})
-    for one, two in zip(
-        *([a.policy(drawn.observation), a.value(drawn.observation)] for a in (agent, other)), strict=True
-    ):
-        np.testing.assert_array_equal(one, two)
-    assert {"observation.mean", "observation.scale", "observation.bound"} <= agent.weights().keys()
+    np.testing.assert_array_equal(agent.value(x), other.value(x))
     with pytest.raises(UserError, match="do not fit"):
         learner(NormaliseConfig()).load_weights(agent.weights())
-
-
-def test_a_bound_on_nothing_is_refused() -> None:
-    with pytest.raises(UserError, match="observations = true"):
-        NormaliseConfig(clip=5.0)
-
-
-TASK = Task(observation_size=3, action_size=2, discount=0.95, reward_scale=1.0)
 
 
 @pytest.mark.parametrize("learner", LEARNERS.own)
 def test_refer_is_refused_by_learners_without_it(learner: str) -> None:
     kind, config = load_learner(learner)
-    settings = config()
     remedy = "use it with" if not kind.supports_refer else None if learner == "V-RACER" else 'form = "gaussian"'
-    setting = LearnerSetting(TASK, 0, range(1), refer=ReFER())
+    setting = LearnerSetting(peers.TASK, 0, range(1), refer=ReFER())
     if remedy is None:
-        assert kind(settings, setting).refer.on
+        assert kind(config(), setting).refer.on
     else:
         with pytest.raises(UserError, match=f"^{re.escape(learner)}.*{remedy}"):
-            kind(settings, setting)
-
-
-def test_streams_are_those_of_the_members() -> None:
-    setting = LearnerSetting(TASK, 3, [4, 5])
-    alone = LearnerSetting(TASK, 3, [5])
-    assert (setting.stream("exploration").state[1:] == alone.stream("exploration").state).all()
-    assert (setting.stream("update").state != setting.stream("exploration").state).any()
+            kind(config(), setting)
 
 
 @pytest.mark.parametrize(
@@ -249,6 +168,7 @@ def test_streams_are_those_of_the_members() -> None:
         ("DDPG", {"memory": {"window": 1}}), ("DDPG", {"memory": {"units": 10**6}}),
         ("DDPG", {"memory": {"start": "x"}}),
         ("DDPG", {"memory": {}, "exploration": {"form": "parameter"}}), ("DDPG", {"normalise": {"clip": 1.0}}),
+        ("DDPG", {"memory": {}, "l2_form": "weights"}),
     ],
 )  # fmt: skip
 def test_wrong_settings_are_refused_naming_the_setting(learner: str, wrong: dict[str, Any]) -> None:
@@ -260,21 +180,26 @@ def test_wrong_settings_are_refused_naming_the_setting(learner: str, wrong: dict
             config(**wrong)
 
 
-def test_every_setting_has_a_line_and_no_line_is_left_over() -> None:
+def test_every_setting_has_a_line_here_and_on_the_page_and_no_line_is_left_over() -> None:
     configs = [load_learner(name)[1]() for name in LEARNERS.own]
     assert {key for config in configs for key in _flat(dataclasses.asdict(config))} == set(SETTING_WORDS)
-
-
-def test_the_page_says_the_same() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "learners.md").read_text(encoding="utf-8")
-    for name, words in SETTING_WORDS.items():
-        assert f"| `{name}` | {words} |" in page
+    assert not [name for name, words in SETTING_WORDS.items() if f"| `{name}` | {words} |" not in page]
 
 
-@pytest.mark.parametrize(("levels", "actions", "fits"), [(10, 3, True), (11, 3, False), (2, 9, True), (2, 10, False)])
-def test_too_many_combinations_are_refused_naming_levels(levels: int, actions: int, fits: bool) -> None:
-    if fits:
-        assert len(ActionLevels(levels, actions).table) == levels**actions <= MOST
-    else:
-        with pytest.raises(UserError, match="levels"):
-            ActionLevels(levels, actions)
+@pytest.mark.parametrize(
+    ("levels", "choices", "actions", "message"),
+    [
+        (11, (), 3, "levels = 11 in 3 dimensions are 1331 actions; set levels to at most 10"),
+        (2, (), 10, "take a learner with continuous actions"),
+        (1, (), 3, "levels must be at least 2"),
+        (3, (2, 3, 4), 3, "levels = 3, but the plant takes 2 × 3 × 4 choices; leave levels out"),
+        (None, (20, 20, 20), 3, "the plant's 20 × 20 × 20 choices are 8000 actions"),
+    ],
+)
+def test_too_many_or_few_combinations_are_refused(
+    levels: int | None, choices: tuple[int, ...], actions: int, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        ActionLevels(levels, actions, choices)
+    assert [len(ActionLevels(levels, actions).table) for levels, actions in ((10, 3), (2, 9))] == [MOST, 512]

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.controllers.learner import Learner
 from replaybench.data.policy_file import read_policy
 from replaybench.data.record import read_record
+from replaybench.evidence.contracts import difference
 from replaybench.experiments.cell import CellRun
 from replaybench.experiments.progress import Report
 from replaybench.experiments.study import Cell, Study
@@ -38,10 +38,7 @@ def arrays_of(folder: Path) -> dict[str, NDArray[Any]]:
 
 
 def assert_equal_files(one: Path, other: Path) -> None:
-    first, second = arrays_of(one), arrays_of(other)
-    assert first.keys() == second.keys()
-    for name, array in first.items():
-        np.testing.assert_array_equal(array, second[name], err_msg=name)
+    assert not difference(arrays_of(one), arrays_of(other))
 
 
 def updates_of(run: CellRun) -> int:

@@ -1,21 +1,52 @@
 """ACER with continuous and discrete actions."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-import segment_batches
 import torch
+from buffers import chi_square
 from cells import advanced, small_cell, updates_of
-from segment_batches import LENGTHS, TASK, A, B, K, Peer, S, segments
+from normalised import check_normalised
 from torch.distributions import Categorical, kl_divergence
+from torch_nets import TorchNet
 
 from replaybench.controllers.algorithms.acer import ACER, ACERConfig
 from replaybench.controllers.algorithms.acer_discrete import ACERDiscrete, ACERDiscreteConfig, _chosen, probabilities
-from replaybench.controllers.interface.agent import Actions, LearnerSetting, Task
-from replaybench.runtime.errors import UserError
+from replaybench.controllers.interface.agent import LearnerSetting, Task
+from replaybench.controllers.registry import load_learner
 from replaybench.runtime.streams import next_normal
+
+S, A, B, K = 3, 2, 4, 5
+TASK = Task(observation_size=S, action_size=A, discount=0.9, reward_scale=0.5)
+LENGTHS = np.array([5, 3, 5, 1])
+Draw = Callable[[np.random.Generator, tuple[int, ...]], dict[str, np.ndarray]]
+
+
+def segments(draw: Draw, members: int, seed: int, dtype: type[np.floating] = np.float32, steps: int = K) -> Any:
+    """Return segments of `LENGTHS` steps, the last two of which end in a terminal state; zeros after them.
+
+    `draw` invents the columns `[M, B, K, width]`; `terminated` need not be among them.
+    """
+    rng = np.random.Generator(np.random.PCG64(seed))
+    own = (np.arange(K) < LENGTHS[:, None])[None, :, :, None]
+
+    def column(values: np.ndarray) -> np.ndarray:
+        padded = np.zeros((members, B, steps, values.shape[-1]), dtype)
+        padded[:, :, :K] = np.where(own, values, 0)
+        return padded
+
+    terminated = np.zeros((members, B, K, 1))
+    terminated[:, 2, 4] = terminated[:, 3, 0] = 1
+    columns = {name: column(values) for name, values in draw(rng, (members, B, K)).items()}
+    weights = rng.uniform(0.5, 1.5, (2, members, B)).astype(dtype)
+    return SimpleNamespace(
+        columns={**columns, "terminated": column(terminated)}, length=np.tile(LENGTHS.astype(np.uint16), (members, 1)),
+        weight=weights[0], actor_weight=weights[1], rate_factor=np.ones(members, dtype),
+    )  # fmt: skip
+
 
 SMALL: dict[str, Any] = {
     "segment": K, "batch_size": B, "policy_hidden": (8, 8), "value_hidden": (8,), "advantage_hidden": (6,),
@@ -25,13 +56,12 @@ SMALL: dict[str, Any] = {
 
 def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
     """Invent what a population stores."""
-
-    def normal(width: int) -> np.ndarray:
-        return rng.normal(size=(*shape, width))
-
-    mean = 0.3 * normal(A)
-    return {"observation": normal(S), "action": mean + 0.3 * normal(A), "reward": normal(1),
-            "next_observation": normal(S), "behaviour_mean": mean}  # fmt: skip
+    observation, next_observation = rng.normal(size=(2, *shape, S))
+    mean, noise = 0.3 * rng.normal(size=(2, *shape, A))
+    return {
+        "observation": observation, "next_observation": next_observation, "action": mean + noise,
+        "behaviour_mean": mean, "reward": rng.normal(size=(*shape, 1)),
+    }  # fmt: skip
 
 
 def normal(mean: torch.Tensor, sigma: float) -> torch.distributions.Distribution:
@@ -41,8 +71,9 @@ def normal(mean: torch.Tensor, sigma: float) -> torch.distributions.Distribution
 def algorithm3(agent: ACER, drawn: Any) -> dict[str, np.ndarray]:
     """Return the gradients of member 0, one step after the other as the paper writes it."""
     config, task, sigma = agent.config, agent.task, agent.config.sigma
-    policy, average = Peer(agent.policy_network, True), Peer(agent.average, True)
-    value, advantage = Peer(agent.value_network), Peer(agent.advantage)
+    policy, average, value, advantage = map(
+        TorchNet, (agent.policy_network, agent.average, agent.value_network, agent.advantage)
+    )
     stream = agent.draws.state[0].copy()
     c = config.truncate_at if config.truncation else np.inf
     total = float(LENGTHS.sum())
@@ -58,9 +89,8 @@ def algorithm3(agent: ACER, drawn: Any) -> dict[str, np.ndarray]:
         steps = []
         for i in range(length):
             phi = policy(x[i])
-            samples = (
-                [] if config.trajectory_weights or not config.dueling else [sample(phi) for _ in range(config.samples)]
-            )
+            count = 0 if config.trajectory_weights or not config.dueling else config.samples
+            samples = [sample(phi) for _ in range(count)]
             other = None if config.trajectory_weights else sample(phi)
             steps.append((phi, samples, other))
 
@@ -104,10 +134,8 @@ def algorithm3(agent: ACER, drawn: Any) -> dict[str, np.ndarray]:
                 kl = torch.distributions.kl_divergence(normal(average(x[i]).detach(), sigma), normal(statistics, sigma))
                 (k,) = torch.autograd.grad(kl, statistics)
                 z = z - torch.clamp((k @ z - config.delta) / (k @ k), min=0) * k
-            loss = (
-                -float(drawn.actor_weight[0, b]) / total * (z * phi).sum() - float(drawn.weight[0, b]) / total * critic
-            )
-            loss.backward(retain_graph=True)
+            loss = -float(drawn.actor_weight[0, b]) * (z * phi).sum() - float(drawn.weight[0, b]) * critic
+            (loss / total).backward(retain_graph=True)
             if config.trajectory_weights:
                 continue
             if config.retrace:
@@ -164,7 +192,7 @@ def draw_discrete(rng: np.random.Generator, shape: tuple[int, ...]) -> dict[str,
 def algorithm2(agent: ACERDiscrete, drawn: Any) -> dict[str, np.ndarray]:
     """Return the gradients of member 0, one step after the other as the paper writes it."""
     config, task = agent.config, agent.task
-    policy, average, critic = Peer(agent.policy_network), Peer(agent.average), Peer(agent.critic)
+    policy, average, critic = map(TorchNet, (agent.policy_network, agent.average, agent.critic))
     c = config.truncate_at if config.truncation else np.inf
     total, errors = float(LENGTHS.sum()), np.zeros(B)
     for b, length in enumerate(LENGTHS):
@@ -180,11 +208,8 @@ def algorithm2(agent: ACERDiscrete, drawn: Any) -> dict[str, np.ndarray]:
             v, fixed, rho = (phi * q).sum().detach(), q.detach(), (f / mu[i]).detach()
             ret = task.reward_scale * r[i, 0] + task.discount * ret
             bias = torch.clamp(1 - c / rho, min=0) * f.detach() * (fixed - v)
-            objective = (
-                rho[a].clamp(max=c) * (ret - v) * f[a].log()
-                + (bias * f.log()).sum()
-                - config.entropy * (f * f.log()).sum()
-            )
+            corrections = ((bias - config.entropy * f) * f.log()).sum()
+            objective = rho[a].clamp(max=c) * (ret - v) * f[a].log() + corrections
             (z,) = torch.autograd.grad(objective, f)
             if config.trust_region:
                 # The divergence as a function of unconstrained probabilities, as the paper differentiates it.
@@ -212,71 +237,70 @@ DISCRETE_VARIANTS: dict[str, dict[str, Any]] = {
 
 
 class Kind(NamedTuple):
-    learner: Any
-    config: Any
+    name: str
     small: dict[str, Any]
-    draw: segment_batches.Draw
+    draw: Draw
     algorithm: Callable[[Any, Any], dict[str, np.ndarray]]
     variants: dict[str, dict[str, Any]]
 
     def make(self, members: int = 1, dtype: type[np.floating] = np.float32, **settings: Any) -> Any:
-        return self.learner(
-            self.config(**{**self.small, **settings}), LearnerSetting(TASK, 0, range(members), dtype=dtype)
-        )
+        kind, config = load_learner(self.name)
+        return kind(config(**{**self.small, **settings}), LearnerSetting(TASK, 0, range(members), dtype=dtype))
 
 
-KINDS = {
-    "ACER": Kind(ACER, ACERConfig, SMALL, draw, algorithm3, VARIANTS),
-    "ACER-discrete": Kind(
-        ACERDiscrete, ACERDiscreteConfig, SMALL_DISCRETE, draw_discrete, algorithm2, DISCRETE_VARIANTS
-    ),
-}
-each_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+KINDS = [
+    Kind("ACER", SMALL, draw, algorithm3, VARIANTS),
+    Kind("ACER-discrete", SMALL_DISCRETE, draw_discrete, algorithm2, DISCRETE_VARIANTS),
+]
+each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 
 
-@pytest.mark.parametrize(
-    ("kind", "variant"), [(name, variant) for name, kind in KINDS.items() for variant in kind.variants]
-)
-def test_gradients_are_those_of_algorithms_2_and_3(kind: str, variant: str) -> None:
+@pytest.mark.parametrize(("kind", "variant"), [(kind, variant) for kind in KINDS for variant in kind.variants])
+def test_gradients_are_those_of_algorithms_2_and_3(kind: Kind, variant: str) -> None:
     """All networks, float64, to 1e-11: with c = 1.2 and δ = 0.1, corrections and projections are at work."""
-    made = KINDS[kind]
-    agent = made.make(dtype=np.float64, truncate_at=1.2, delta=0.1, **made.variants[variant])
-    apart = 0.05 if kind == "ACER" else 0.2
-    agent.average.parameters += apart * np.random.Generator(np.random.PCG64(1)).normal(
-        size=agent.average.parameters.shape
-    )
-    drawn = segments(made.draw, 1, 0, np.float64)
-    expected = made.algorithm(agent, drawn)
+    agent = kind.make(dtype=np.float64, truncate_at=1.2, delta=0.1, average=0.9, **kind.variants[variant])
+    apart = np.random.Generator(np.random.PCG64(1)).normal(size=agent.average.parameters.shape)
+    agent.average.parameters += (0.05 if kind.name == "ACER" else 0.2) * apart
+    drawn, average = segments(kind.draw, 1, 0, np.float64), agent.average.parameters.copy()
+    expected = kind.algorithm(agent, drawn)
     td_error = agent.update(drawn)["td_error"]
     np.testing.assert_allclose(td_error[0], expected["error"], atol=1e-12)
     for name, network in agent.networks.items():
         scale = np.abs(expected[name]).max()
         assert scale > 0 or (name == "advantage" and agent.config.trajectory_weights)
         np.testing.assert_allclose(network.gradient[0], expected[name], atol=1e-11 * max(scale, 1), err_msg=name)
+    followed = 0.9 * average + 0.1 * agent.policy_network.parameters
+    np.testing.assert_allclose(agent.average.parameters, followed)
 
 
 @each_kind
 def test_padding_has_no_influence(kind: Kind) -> None:
     """Three more steps of padding only move the places of sums, and what stands in the padding does nothing at all."""
-    short, long = (segment_batches.learn(kind.make(8, segment=steps), kind.draw) for steps in (K, K + 3))
-    rtol, atol = (1e-5, 1e-7) if kind.learner is ACER else (0.0, 0.0)  # probabilities have no such sums
+    short, long = kind.make(8), kind.make(8, segment=K + 3)
+    for update in range(5):
+        for agent in (short, long):
+            agent.update(segments(kind.draw, 8, update, steps=agent.segment))
+    rtol, atol = (1e-5, 1e-7) if kind.name == "ACER" else (0.0, 0.0)  # probabilities have no such sums
     for name, array in short.state_dict().items():
         # A constant added to A leaves Q̃ as it is: the gradient of A's last bias is rounding, which Adam makes large.
         used = np.s_[:, :-1] if name.startswith("advantage") else np.s_[...]
         np.testing.assert_allclose(array[used], long.state_dict()[name][used], rtol=rtol, atol=atol, err_msg=name)
-    segment_batches.check_padding(kind.make, kind.draw)
+    clean, dirty = segments(kind.draw, 1, 0), segments(kind.draw, 1, 0)
+    for column in dirty.columns.values():
+        column[:, np.arange(K) >= LENGTHS[:, None]] = 3.0
+    one, other = kind.make(), kind.make()
+    np.testing.assert_array_equal(one.update(clean)["td_error"], other.update(dirty)["td_error"])
+    for name, network in one.networks.items():
+        np.testing.assert_array_equal(network.parameters, other.networks[name].parameters)
 
 
 @each_kind
 def test_a_learner_that_normalises_equals_one_that_is_given_normalised_numbers(kind: Kind) -> None:
-    segment_batches.check_normalised(lambda normalise: kind.make(2, np.float64, normalise=normalise), kind.draw)
-
-
-def test_the_average_policy_follows_slowly() -> None:
-    agent = KINDS["ACER"].make(2, np.float64, average=0.9)
-    before = agent.average.parameters.copy()
-    agent.update(segments(draw, 2, 0, np.float64))
-    np.testing.assert_allclose(agent.average.parameters, 0.9 * before + 0.1 * agent.policy_network.parameters)
+    check_normalised(
+        lambda normalise: kind.make(2, np.float64, normalise=normalise),
+        lambda seed: segments(kind.draw, 2, seed, np.float64),
+        repeats=K,
+    )
 
 
 A3C = {"replays_per_experience": 0.0, "on_policy": True, "trajectory_weights": True, "trust_region": False}
@@ -307,14 +331,11 @@ def test_probabilities_survive_large_logits_and_pass_nan() -> None:
 
 
 def test_choices_follow_the_probabilities() -> None:
-    """20,000 choices of 4, χ² with 3 degrees of freedom below its 1 − 1e-6 quantile, 30.7; an impossible one never."""
-    rng = np.random.Generator(np.random.PCG64(0))
     probability = np.array([0.1, 0.4, 0.0, 0.2, 0.3])
-    counts = np.bincount(_chosen(np.tile(probability, (20_000, 1)), rng.random(20_000)), minlength=5)
-    expected = 20_000 * probability
-    possible = expected > 0
+    drawn = np.random.Generator(np.random.PCG64(0)).random(20_000)
+    counts, possible = np.bincount(_chosen(np.tile(probability, (20_000, 1)), drawn), minlength=5), probability > 0
     assert counts[2] == 0
-    assert ((counts - expected)[possible] ** 2 / expected[possible]).sum() < 30.7
+    chi_square(counts[possible], 20_000 * probability[possible])
     np.testing.assert_array_equal(_chosen(probability, np.array(0.0)), 0)
     np.testing.assert_array_equal(_chosen(probability, np.array(1 - 1e-16)), 4)
 
@@ -341,8 +362,3 @@ def test_value_and_metrics_by_hand() -> None:
     np.testing.assert_allclose(found["entropy"], np.log(9), rtol=1e-6)
     np.testing.assert_allclose(found["kl"], 0.01 * np.log(0.09) + 0.99 * np.log(0.99 / 8 * 9), rtol=1e-4)
     np.testing.assert_array_equal(found["ratio_truncated"], 1.0)
-
-
-def test_too_many_actions_are_refused_before_anything_runs() -> None:
-    with pytest.raises(UserError, match="set levels to at most 5"):
-        ACERDiscrete.check(ACERDiscreteConfig(), Actions("Magman", 4), False)

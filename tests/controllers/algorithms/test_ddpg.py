@@ -5,20 +5,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from peers import TASK, A, B, Box, assert_equal_parameters, batch, in_double, train
+from peers import TASK, A, B, Box, batch, check_updates, in_double, train
 from stable_baselines3 import DDPG as PeerDDPG
 from stable_baselines3 import TD3 as PeerTD3
 
 from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
 from replaybench.controllers.algorithms.td3 import TD3, TD3BC, TD3BCConfig, TD3Config
 from replaybench.controllers.interface.agent import LearnerSetting, NormaliseConfig
-from replaybench.controllers.networks.network import MemoryConfig
-from replaybench.runtime.errors import UserError
+from replaybench.controllers.networks.mlp import PopulationMLP
 from replaybench.runtime.streams import Stream
-
-
-def make(members: range, config: DDPGConfig | None = None, root: int = 0) -> DDPG:
-    return DDPG(config or DDPGConfig(), LearnerSetting(TASK, root, members))
 
 
 def test_update_equals_stable_baselines3(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,21 +30,14 @@ def test_update_equals_stable_baselines3(monkeypatch: pytest.MonkeyPatch) -> Non
         (ours.critic, peer.critic.q_networks[0]), (ours.targets["critic"], peer.critic_target.q_networks[0]),
     ]  # fmt: skip
     in_double(peer, pairs, monkeypatch)
-    for update in range(1, 101):
-        drawn = batch(1, update, np.float64)
-        train(peer, drawn)
-        ours.update(drawn)
-        if update in (1, 100):
-            assert_equal_parameters(pairs, update)
+    check_updates(pairs, lambda _, drawn: train(ours, peer, drawn))
 
 
 def test_gradients_are_clipped_per_member() -> None:
-    unclipped, clipped = (make(range(2), DDPGConfig(clip=clip)) for clip in (None, 1e-3))
-    drawn = batch(2, 0)
+    clipped, drawn = DDPG(DDPGConfig(clip=1e-3), LearnerSetting(TASK, 0, range(2))), batch(2, 0)
     drawn.reward[0] *= 1e4
     drawn.reward[1] *= 1e-8
-    for agent in (unclipped, clipped):
-        agent.update(drawn)
+    clipped.update(drawn)
     norms = np.linalg.norm(clipped.critic.gradient.astype(np.float64), axis=1)
     first = np.linalg.norm(clipped.adams["critic"].first.astype(np.float64), axis=1) / 0.1
     np.testing.assert_allclose(first, np.minimum(norms, 1e-3), rtol=1e-4)
@@ -75,29 +63,15 @@ def test_l2_of_the_weights_is_part_of_the_loss_and_spares_biases_and_gains() -> 
         DDPG(DDPGConfig(l2=l2, l2_form="weights", layer_norm=True), LearnerSetting(TASK, 0, range(2), dtype=np.float64))
         for l2 in (0.0, 0.1)
     )
-    before = {name: array.copy() for name, array in decaying.critic.named_weights("").items()}
+    expected = PopulationMLP(decaying.critic.shape, 2, np.float64)
+    expected.parameters[:] = 0.1 * decaying.critic.parameters
+    for name, array in expected.named_weights("").items():
+        array *= name.endswith("weight")
     for agent in (plain, decaying):
         agent.update(batch(2, 0, np.float64))
-
-    def moments(agent: DDPG) -> dict[str, np.ndarray]:
-        kept = agent.critic.parameters.copy()
-        agent.critic.parameters[:] = (
-            agent.adams["critic"].first / 0.1
-        )  # the first moment of one gradient is a tenth of it
-        named = {name: array.copy() for name, array in agent.critic.named_weights("").items()}
-        agent.critic.parameters[:] = kept
-        return named
-
-    of_plain, of_decaying = moments(plain), moments(decaying)
-    for name, weight in before.items():
-        expected = 0.1 * weight if name.endswith("weight") else np.zeros_like(weight)
-        np.testing.assert_allclose(of_decaying[name] - of_plain[name], expected, atol=1e-12, err_msg=name)
-    assert len(before) == 3 * 4 + 2  # three normalised layers, the output
-
-
-def test_l2_of_the_weights_needs_networks_without_memory() -> None:
-    with pytest.raises(UserError, match='l2_form = "weights" is for networks without a memory'):
-        DDPGConfig(l2_form="weights", memory=MemoryConfig())
+    # The first moment of one gradient is a tenth of it.
+    found = (decaying.adams["critic"].first - plain.adams["critic"].first) / 0.1
+    np.testing.assert_allclose(found, expected.parameters, atol=1e-12)
 
 
 def with_cloning(peer: PeerTD3, alpha: float) -> None:
@@ -140,12 +114,7 @@ def test_update_of_td3_equals_stable_baselines3(alpha: float | None, monkeypatch
         return tensor.copy_(mean + deviation * torch.tensor(stream.normal(B * A).reshape(B, A)))
 
     monkeypatch.setattr(torch.Tensor, "normal_", same_noise)
-    for update in range(1, 101):
-        drawn = batch(1, update, np.float64)
-        train(peer, drawn)
-        ours.update(drawn)
-        if update in (1, 100):
-            assert_equal_parameters(pairs, update)
+    check_updates(pairs, lambda _, drawn: train(ours, peer, drawn))
 
 
 def test_td_error_is_the_mean_of_both_critics() -> None:

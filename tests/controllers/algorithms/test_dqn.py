@@ -6,14 +6,13 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from peers import TASK, A, B, Box, S, assert_equal_parameters, batch, in_double, train
+from peers import TASK, A, B, Box, S, batch, check_updates, in_double, train
 from stable_baselines3 import DQN as PeerDQN
+from torch_nets import TorchNet
 
 from replaybench.controllers.algorithms.dqn import DQN, DQNConfig, choice_of
 from replaybench.controllers.algorithms.naf import NAF, NAFConfig
 from replaybench.controllers.interface.agent import LearnerSetting, Task
-from replaybench.experiments.study import Study
-from replaybench.runtime.errors import UserError
 
 LEVELS = 3
 
@@ -22,12 +21,12 @@ class Discrete(Box):
     action_space = gymnasium.spaces.Discrete(LEVELS**A)
 
 
-def chosen_batch(agent: DQN, members: int, seed: int, dtype: Any = np.float32) -> tuple[Any, np.ndarray]:
-    """Invent a batch of choices `[M, B]`."""
-    drawn = batch(members, seed, dtype)
-    index = np.random.Generator(np.random.PCG64(seed)).integers(len(agent.choices), size=(members, B))
-    drawn.action = agent.choices[index].astype(dtype)
-    return drawn, index
+def choose(agent: DQN, drawn: Any) -> np.ndarray:
+    """Put random choices in the place of a batch's actions; return their numbers `[M, B]`."""
+    rng = np.random.Generator(np.random.PCG64(int(agent.steps[0])))
+    index: np.ndarray = rng.integers(len(agent.choices), size=drawn.action.shape[:2])
+    drawn.action = agent.choices[index].astype(drawn.action.dtype)
+    return index
 
 
 @pytest.mark.parametrize("huber", [None, 1.0])
@@ -47,21 +46,21 @@ def test_update_equals_stable_baselines3(monkeypatch: pytest.MonkeyPatch, huber:
         monkeypatch.setattr(
             "stable_baselines3.dqn.dqn.F.smooth_l1_loss", lambda q, y: 0.5 * torch.nn.functional.mse_loss(q, y)
         )
-    for update in range(1, 101):
-        drawn, index = chosen_batch(ours, 1, update, np.float64)
-        train(peer, drawn, index[0][:, None])
-        if update % 30 == 0:
+
+    def update(number: int, drawn: Any) -> None:
+        train(ours, peer, drawn, choose(ours, drawn)[0][:, None])
+        if number % 30 == 0:
             peer.q_net_target.load_state_dict(peer.q_net.state_dict())
-        ours.update(drawn)
-        if update in (1, 100):
-            assert_equal_parameters(pairs, update)
+
+    check_updates(pairs, update)
 
 
 @pytest.mark.parametrize("double", [False, True])
 def test_td_error_takes_the_action_of_the_right_network(double: bool) -> None:
     agent = DQN(DQNConfig(levels=LEVELS, double=double, batch_size=B), LearnerSetting(TASK, 0, range(2)))
     agent.targets["critic"].parameters[:] = -agent.critic.parameters[:, ::-1]
-    drawn, index = chosen_batch(agent, 2, 0)
+    drawn = batch(2, 0)
+    index = choose(agent, drawn)
     slow, judge = agent.targets["critic"](drawn.next_observation), agent.critic(drawn.next_observation)
     best = (judge if double else slow).argmax(axis=2)
     assert (judge.argmax(axis=2) != slow.argmax(axis=2)).any()
@@ -85,33 +84,15 @@ def test_actions_between_choices_are_taken_for_the_nearest() -> None:
 
 
 def test_a_plants_own_choices_are_taken_as_they_are() -> None:
-    """Two, three and four values in the three dimensions; other levels are a mistake, equal ones are not."""
+    """Two, three and four values in the three dimensions."""
     task = TASK._replace(action_size=3, action_choices=(2, 3, 4))
     agent = DQN(DQNConfig(), LearnerSetting(task, 0, range(1)))
     assert [len(np.unique(column)) for column in agent.choices.T] == [2, 3, 4]
     counts = np.array(task.action_choices)
     assert [choice_of(choice, counts) for choice in agent.choices] == list(range(24))
     assert choice_of(np.array([0.1, -0.6, 0.3], np.float32), counts) == (1 * 3 + 0) * 4 + 2
-    with pytest.raises(UserError, match="levels = 3, but the plant takes 2 × 3 × 4 choices; leave levels out"):
-        DQN(DQNConfig(levels=3), LearnerSetting(task, 0, range(1)))
-    even = task._replace(action_choices=(3, 3, 3))
-    np.testing.assert_array_equal(
-        DQN(DQNConfig(levels=3), LearnerSetting(even, 0, range(1))).choices,
-        DQN(DQNConfig(), LearnerSetting(even, 0, range(1))).choices,
-    )
-    with pytest.raises(
-        UserError, match="the plant's 20 × 20 × 20 choices are 8000 actions; no learner takes more than"
-    ):
-        DQN(DQNConfig(), LearnerSetting(task._replace(action_choices=(20, 20, 20)), 0, range(1)))
-
-
-def test_too_many_choices_are_refused() -> None:
-    with pytest.raises(UserError, match="levels = 15 in 4 dimensions are 50625 actions; set levels to at most 5"):
-        DQN(DQNConfig(), LearnerSetting(Task(2, 4, 0.95, 1.0), 0, range(1)))
-    with pytest.raises(UserError, match="set levels to at most 5"):
-        Study(name="t", plants=("Magman",), learners=("DQN",), strategies=("FIFO[Uniform]",)).cells()
-    with pytest.raises(UserError, match="levels must be at least 2"):
-        DQN(DQNConfig(levels=1), LearnerSetting(TASK, 0, range(1)))
+    even = LearnerSetting(task._replace(action_choices=(3, 3, 3)), 0, range(1))
+    np.testing.assert_array_equal(DQN(DQNConfig(levels=3), even).choices, DQN(DQNConfig(), even).choices)
 
 
 def test_random_choices_become_rarer() -> None:
@@ -131,44 +112,34 @@ def test_random_choices_become_rarer() -> None:
     assert ((counted - counted.mean()) ** 2 / counted.mean()).sum() < 34.5  # χ² with 13 degrees of freedom, p = 0.001
 
 
-def torch_outputs(parameters: list[torch.Tensor], x: np.ndarray) -> torch.Tensor:
-    h = torch.tensor(x)
-    for layer in range(0, len(parameters), 2):
-        h = h @ parameters[layer][0] + parameters[layer + 1][0]
-        h = torch.relu(h) if layer < len(parameters) - 2 else h
-    return h
-
-
 @pytest.mark.parametrize(("half", "bounded", "diagonal"), [(True, True, "exp"), (False, False, "softplus")])
 def test_update_equals_torch(half: bool, bounded: bool, diagonal: Any) -> None:
     """Five updates in float64: temporal differences by the formula, weights by autograd, Adam and the slow copy."""
     config = NAFConfig(hidden=(7, 5), half=half, bounded=bounded, diagonal=diagonal, tau=0.2, batch_size=B)
     agent = NAF(config, LearnerSetting(TASK, 0, range(1), dtype=np.float64))
-    parameters = [torch.tensor(x, requires_grad=True) for x in agent.weights().values()]
-    slow = [p.detach().clone() for p in parameters]
-    adam = torch.optim.Adam(parameters, lr=config.learning_rate)
+    net, slow = TorchNet(agent.network), TorchNet(agent.targets["network"])
+    adam = torch.optim.Adam(net.leaves, lr=config.learning_rate)
     for update in range(5):
         drawn = batch(1, update, np.float64)
         drawn.weight[:] = np.random.Generator(np.random.PCG64(update)).uniform(0.5, 1, (1, B))
-        outputs = torch_outputs(parameters, drawn.observation[0])
+        outputs = net(torch.tensor(drawn.observation[0]))
         mean = torch.tanh(outputs[:, 1:3]) if bounded else outputs[:, 1:3]
         positive = torch.exp if diagonal == "exp" else torch.nn.functional.softplus
         lower = torch.zeros(B, A, A, dtype=torch.float64)
         lower[:, 0, 0], lower[:, 1, 0], lower[:, 1, 1] = positive(outputs[:, 3]), outputs[:, 4], positive(outputs[:, 5])
         e = (torch.tensor(drawn.action[0]) - mean)[:, :, None]
         advantage = -(lower.transpose(1, 2) @ e).square().sum((1, 2)) * (0.5 if half else 1.0)
-        future = torch_outputs(slow, drawn.next_observation[0])[:, 0] * (1 - torch.tensor(drawn.terminated[0, :, 0]))
+        future = slow(torch.tensor(drawn.next_observation[0]))[:, 0] * (1 - torch.tensor(drawn.terminated[0, :, 0]))
         delta = 0.01 * torch.tensor(drawn.reward[0, :, 0]) + 0.95 * future.detach() - outputs[:, 0] - advantage
         loss = (torch.tensor(drawn.weight[0]) * delta.square() / 2).mean()
         adam.zero_grad()
         loss.backward()
         adam.step()
-        slow = [0.8 * s + 0.2 * p.detach() for s, p in zip(slow, parameters, strict=True)]
+        for target, source in zip(slow.leaves, net.leaves, strict=True):
+            target.data = 0.8 * target.data + 0.2 * source.data
         np.testing.assert_allclose(agent.update(drawn)["td_error"][0], delta.detach().numpy(), rtol=1e-9, atol=1e-12)
-    for found, expected in zip(agent.weights().values(), parameters, strict=True):
-        np.testing.assert_allclose(np.asarray(found, np.float64), expected.detach().numpy(), rtol=1e-8, atol=1e-11)
-    flat = np.concatenate([s.numpy().ravel() for s in slow])
-    np.testing.assert_allclose(agent.targets["network"].parameters[0], flat, rtol=1e-8, atol=1e-11)
+    for ours, theirs in ((agent.network, net), (agent.targets["network"], slow)):
+        np.testing.assert_allclose(ours.parameters[0], theirs.parameters(), rtol=1e-8, atol=1e-11)
 
 
 def test_an_unbounded_policy_is_clipped_to_what_the_plant_takes() -> None:

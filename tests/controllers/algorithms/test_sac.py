@@ -1,14 +1,13 @@
 """Soft actor-critic: the present version against Stable-Baselines3, the first against automatic differentiation."""
 
-from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from peers import TASK, A, B, Box, S, assert_equal_parameters, batch, in_double, train, weights
+from peers import TASK, A, B, Box, S, check_updates, in_double, off_policy_batch, train
 from stable_baselines3 import SAC as PeerSAC
+from torch_nets import TorchNet, squashed_sample
 
 from replaybench.controllers.algorithms.sac import SAC, SACConfig
 from replaybench.controllers.interface.agent import LearnerSetting
@@ -20,10 +19,10 @@ CRITICS = ("critic1", "critic2")
 FIRST = SACConfig(version="first", temperature=0.2, batch_size=B)
 
 
-def beside_peer(
-    monkeypatch: pytest.MonkeyPatch, temperature: float | None
-) -> tuple[SAC, Any, list[tuple[Population, torch.nn.Module]], Callable[[SimpleNamespace], None]]:
-    """Return ours and the peer's, pairs of their networks, and what does an update of both with the same samples."""
+@pytest.mark.slow
+@pytest.mark.parametrize("temperature", [None, 0.2])
+def test_present_version_equals_stable_baselines3(monkeypatch: pytest.MonkeyPatch, temperature: float | None) -> None:
+    """In float64 with the same samples, learned and fixed temperature: 1e-9 after 1 update and 1e-6 after 100."""
     config = SACConfig(batch_size=B, temperature=temperature, first_temperature=0.5)
     ours = SAC(config, LearnerSetting(TASK, 0, range(1), dtype=np.float64))
     peer = PeerSAC(
@@ -52,28 +51,18 @@ def beside_peer(
             queue.extend(torch.tensor(stream.normal(B * A).reshape(B, A)) for _ in range(2))
         return queue.pop()
 
-    def update(drawn: Any) -> None:
-        train(peer, drawn)
-        ours.update(drawn)
+    monkeypatch.setattr("torch.distributions.normal._standard_normal", same_noise)
+
+    def update(_: int, drawn: Any) -> None:
+        train(ours, peer, drawn)
         output.weight.data, output.bias.data = (getattr(joined(peer.actor), p).data for p in ("weight", "bias"))
 
-    monkeypatch.setattr("torch.distributions.normal._standard_normal", same_noise)
-    return ours, peer, pairs, update
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("temperature", [None, 0.2])
-def test_present_version_equals_stable_baselines3(monkeypatch: pytest.MonkeyPatch, temperature: float | None) -> None:
-    """In float64 with the same samples, learned and fixed temperature: 1e-9 after 1 update and 1e-6 after 100."""
-    ours, peer, pairs, update = beside_peer(monkeypatch, temperature)
-    for number in range(1, 101):
-        update(batch(1, number, np.float64))
-        if number in (1, 100):
-            assert_equal_parameters(pairs, number)
-            if temperature is None:
-                known = np.exp(peer.log_ent_coef.item())
-                assert ours.metrics({})["temperature"][0] == pytest.approx(known, rel=1e-9)
-                assert known < 0.5
+    check_updates(pairs, update)
+    if temperature is None:
+        assert peer.log_ent_coef is not None
+        known = np.exp(peer.log_ent_coef.item())
+        assert ours.metrics({})["temperature"][0] == pytest.approx(known, rel=1e-9)
+        assert known < 0.5
 
 
 def joined(actor: Any) -> torch.nn.Linear:
@@ -91,51 +80,27 @@ def split(actor: Any, layer: torch.nn.Linear) -> None:
         half.weight.data, half.bias.data = layer.weight.data[rows].clone(), layer.bias.data[rows].clone()
 
 
-class TorchNet:
-    """Member 0 of a network, as leaves of automatic differentiation."""
-
-    def __init__(self, network: Population) -> None:
-        self.layers = [
-            [torch.tensor(part[0].copy(), requires_grad=True) for part in weights(network, layer)]
-            for layer in range(len(network.named_weights("n")) // 2)
-        ]
-        self.leaves = [part for layer in self.layers for part in layer]
-        self.adam = torch.optim.Adam(self.leaves, lr=1e-3, eps=1e-8)
-
-    def __call__(self, *inputs: torch.Tensor) -> torch.Tensor:
-        x = torch.cat(inputs, dim=1)
-        for weight, bias in self.layers[:-1]:
-            x = torch.relu(x @ weight + bias)
-        weight, bias = self.layers[-1]
-        return x @ weight + bias
-
-    def descend(self, loss: torch.Tensor) -> None:
-        for leaf, gradient in zip(self.leaves, torch.autograd.grad(loss, self.leaves, retain_graph=True), strict=True):
-            leaf.grad = gradient
-
-
-def first_version(nets: dict[str, TorchNet], slow: TorchNet, drawn: Any, noise: torch.Tensor) -> None:
+def first_version(nets: dict[str, TorchNet], adams: Any, slow: TorchNet, drawn: Any, noise: torch.Tensor) -> None:
     """One update by the losses of Haarnoja et al. (2018a), all gradients before all steps."""
     s, a, r, after, done, w, w_actor = (
         torch.tensor(getattr(drawn, name)[0])
         for name in ("observation", "action", "reward", "next_observation", "terminated", "weight", "actor_weight")
     )
-    mean, log_std = nets["actor"](s).split(A, dim=1)
-    deviation = log_std.clamp(-20, 2).exp()
-    x = mean + deviation * noise
-    pi = torch.tanh(x)
-    density = torch.distributions.Normal(mean, deviation).log_prob(x) - torch.log(1 - pi**2 + 1e-6)
-    log_prob = density.sum(dim=1, keepdim=True)
+    pi, log_prob = squashed_sample(nets["actor"](s), noise)
+    log_prob = log_prob[:, None]
     q = torch.minimum(*(nets[name](s, pi) for name in CRITICS))
     soft = (q - 0.2 * log_prob).detach()
     y = (0.01 * r + 0.95 * (1 - done) * slow(after)).detach()
     w, w_actor = w[:, None], w_actor[:, None]
-    nets["actor"].descend((w_actor * (0.2 * log_prob - q)).mean())
-    nets["value"].descend((w * 0.5 * (nets["value"](s) - soft) ** 2).mean())
-    for name in CRITICS:
-        nets[name].descend((w * 0.5 * (nets[name](s, a) - y) ** 2).mean())
-    for net in nets.values():
-        net.adam.step()
+    losses = {"actor": w_actor * (0.2 * log_prob - q), "value": w * 0.5 * (nets["value"](s) - soft) ** 2}
+    losses |= {name: w * 0.5 * (nets[name](s, a) - y) ** 2 for name in CRITICS}
+    gradients = [
+        torch.autograd.grad(loss.mean(), nets[name].leaves, retain_graph=True) for name, loss in losses.items()
+    ]
+    for name, found in zip(losses, gradients, strict=True):
+        for leaf, gradient in zip(nets[name].leaves, found, strict=True):
+            leaf.grad = gradient
+        adams[name].step()
     for target, source in zip(slow.leaves, nets["value"].leaves, strict=True):
         target.data = 0.995 * target.data + 0.005 * source.data
 
@@ -144,16 +109,14 @@ def first_version(nets: dict[str, TorchNet], slow: TorchNet, drawn: Any, noise: 
 def test_first_version_equals_automatic_differentiation() -> None:
     ours = SAC(FIRST, LearnerSetting(TASK, 0, range(1), dtype=np.float64))
     theirs = {name: TorchNet(network) for name, network in ours.networks.items()}
+    adams = {name: torch.optim.Adam(net.leaves, lr=1e-3, eps=1e-8) for name, net in theirs.items()}
     slow, stream = TorchNet(ours.targets["value"]), Stream(0, range(1), "update")
-    rng = np.random.Generator(np.random.PCG64(5))
     for update in range(10):
-        drawn = batch(1, update, np.float64)
-        drawn.weight, drawn.actor_weight = rng.random((1, B)), rng.random((1, B))
-        first_version(theirs, slow, drawn, torch.tensor(stream.normal(B * A).reshape(B, A)))
+        drawn = off_policy_batch(1, update, np.float64)
+        first_version(theirs, adams, slow, drawn, torch.tensor(stream.normal(B * A).reshape(B, A)))
         ours.update(drawn)
         for network, net in [*((ours.networks[name], theirs[name]) for name in theirs), (ours.targets["value"], slow)]:
-            known = np.concatenate([leaf.detach().numpy().ravel() for leaf in net.leaves])
-            np.testing.assert_allclose(network.parameters[0], known, rtol=0, atol=1e-9)
+            np.testing.assert_allclose(network.parameters[0], net.parameters(), rtol=0, atol=1e-9)
 
 
 def test_explored_actions_are_samples_of_the_policy() -> None:
@@ -170,13 +133,6 @@ def test_explored_actions_are_samples_of_the_policy() -> None:
     assert again.shape == (4000, 1, A)
     assert np.abs(((np.arctanh(again[:, 0].astype(np.float64)) - mean) / np.exp(log_std)).std(axis=0) - 1).max() < 0.05
     assert not np.array_equal(again[:, 0], explored.action)
-
-
-def test_a_policy_file_holds_the_mean_as_the_actor() -> None:
-    agent = SAC(SACConfig(), LearnerSetting(TASK, 0, range(3)))
-    named = agent.weights()
-    assert named["actor.2.weight"].shape == named["log_std.weight"].shape == (3, 64, A)
-    np.testing.assert_array_equal(named["log_std.bias"], weights(agent.networks["actor"], 2)[1][:, A:])
 
 
 def test_the_first_version_asks_for_its_temperature() -> None:

@@ -1,38 +1,39 @@
 """V-RACER's gradients against worked examples and torch, and the rules of a population."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from peers import A, B, S, off_policy_batch, vracer_loss
+from torch_nets import TorchNet
 
-from replaybench.controllers.algorithms.vracer import VRACER, FirstValue, VRACERConfig, policy_gradient, value_gradient
+from replaybench.controllers.algorithms.vracer import (
+    SUCCESSORS,
+    VRACER,
+    FirstValue,
+    VRACERConfig,
+    policy_gradient,
+    value_gradient,
+)
 from replaybench.controllers.interface.agent import LearnerSetting, NormaliseConfig, Task
 from replaybench.controllers.losses.refer import Q_RET, TRUNCATED, ReFER
 from replaybench.replay.strategies.strategy import ReFER as Both
 from replaybench.replay.strategies.strategy import ReFER1, ReFER2
 
-S, A, B = 3, 2, 8
 TASK = Task(observation_size=S, action_size=A, discount=0.9, reward_scale=0.5)
-SIGMAS: list[Any] = ["free", "network"]
+
+
+def make(members: int = 1, dtype: type[np.floating] = np.float32, refer: Any = None, **settings: Any) -> VRACER:
+    config = VRACERConfig(**{"batch_size": B, **settings})
+    return VRACER(config, LearnerSetting(TASK, 0, range(members), dtype=dtype, refer=refer))
 
 
 def batch(members: int, seed: int, dtype: type = np.float32) -> Any:
-    """Random samples, some of them far off policy, some at the end of a cut-off episode."""
-    rng = np.random.Generator(np.random.PCG64(seed))
-    normal = {name: rng.normal(size=(members, B, width)) for name, width in (("s", S), ("s'", S), ("a", A), ("μ", A))}
-    traces = rng.normal(size=(members, B, 6))
-    traces[:, :, TRUNCATED] = rng.random((members, B)) < 0.3
-    columns = {"behaviour_mean": 0.3 * normal["μ"], "behaviour_log_sigma": rng.normal(-0.8, 0.3, (members, B, A))}
-    return SimpleNamespace(
-        observation=normal["s"].astype(dtype), next_observation=normal["s'"].astype(dtype),
-        action=(0.6 * normal["a"]).astype(dtype), traces=traces.astype(dtype),
-        reward=np.zeros((members, B, 1), dtype), terminated=np.zeros((members, B, 1), dtype),
-        columns={name: column.astype(dtype) for name, column in columns.items()},
-        weight=rng.uniform(0.5, 1, (members, B)).astype(dtype),
-        actor_weight=rng.uniform(0.5, 1, (members, B)).astype(dtype), rate_factor=np.ones(members, dtype),
-    )  # fmt: skip
+    """Random samples, some of them far off policy."""
+    drawn, rng = off_policy_batch(members, seed, dtype), np.random.Generator(np.random.PCG64(seed))
+    drawn.columns["behaviour_log_sigma"] = rng.normal(-0.8, 0.3, (members, B, A)).astype(dtype)
+    return drawn
 
 
 def gradients(refer: Any, beta: float, rho: float, advantage: float) -> tuple[float, float, float]:
@@ -59,117 +60,46 @@ def test_golden_gradients() -> None:
     assert gradients(ReFER2(anneal=0.0), 0.75, 1050.0, 10) == pytest.approx((-29999.25, -22498.75, -7.5))
 
 
-def loss(agent: VRACER, drawn: Any, beta: float, mask: bool) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """The loss whose gradient `update` should follow, in torch, and the parameters of network and log σ."""
-    parameters = [torch.tensor(x, requires_grad=True) for x in agent.weights().values()]
-    x = torch.tensor(drawn.observation[0])
-    *layers, first = parameters
-    for layer in range(0, len(layers) - 1, 2):
-        x = x @ layers[layer][0] + layers[layer + 1][0]
-        x = torch.tanh(x) if layer < len(layers) - 3 else x
-    value, mean = x[:, 0], x[:, 1 : 1 + A]
-    mean = torch.tanh(mean) if agent.config.bounded else mean
-    log_sigma = first[0] + (0 if agent.config.sigma == "free" else x[:, 1 + A :])
-    pi = torch.distributions.Normal(mean, (log_sigma + 0 * mean).exp())
-    mu_mean, mu_log_sigma = (torch.tensor(column[0]) for column in drawn.columns.values())
-    mu = torch.distributions.Normal(mu_mean, mu_log_sigma.exp())
-    action, q_ret = torch.tensor(drawn.action[0]), torch.tensor(drawn.traces[0, :, Q_RET])
-    log_pi = pi.log_prob(action).sum(1)
-    rho = (log_pi - mu.log_prob(action).sum(1)).clamp(-7, 7).exp().detach()
-    advantage = (q_ret - value).detach()
-    near = ((rho > 1 / 5) & (rho < 5)).double() if mask else torch.ones(B, dtype=torch.float64)
-    assert not mask or 0 < near.sum() < B, "both kinds of samples are to occur"
-    policy = -(near * torch.tensor(drawn.actor_weight[0]) * rho * advantage * log_pi).mean()
-    v_tbc = (value + rho.clamp(max=1) * (q_ret - value)).detach()
-    # ½ (V − V_tbc)², whose gradient is −min(1, ρ) A.
-    critic = (near * torch.tensor(drawn.weight[0]) * (value - v_tbc) ** 2 / 2).mean()
-    pull = torch.distributions.kl_divergence(mu, pi).sum(1).mean()
-    return beta * (policy + critic) + (1 - beta) * pull, parameters
-
-
-@pytest.mark.parametrize("sigma", SIGMAS)
+@pytest.mark.parametrize("sigma", ["free", "network"])
 @pytest.mark.parametrize(("refer", "beta"), [(None, 1.0), (Both(anneal=0.0, beta=0.7), 0.7)])
-def test_gradients_equal_torch(sigma: Any, refer: Any, beta: float) -> None:
-    config = VRACERConfig(hidden=(7, 5), sigma=sigma, bounded=sigma == "network", batch_size=B)
-    agent = VRACER(config, LearnerSetting(TASK, 0, range(1), dtype=np.float64, refer=refer))
-    drawn = batch(1, 3, np.float64)
-    value, parameters = loss(agent, drawn, beta, mask=refer is not None)
-    expected = torch.autograd.grad(value, parameters, allow_unused=True)
+def test_gradients_equal_torch(sigma: str, refer: Any, beta: float) -> None:
+    agent = make(dtype=np.float64, refer=refer, hidden=(7, 5), sigma=sigma, bounded=sigma == "network")
+    drawn, net = batch(1, 3, np.float64), TorchNet(agent.network)
+    first, x = torch.tensor(agent.deviation.parameters, requires_grad=True), net(torch.tensor(drawn.observation[0]))
+    mean = torch.tanh(x[:, 1 : 1 + A]) if sigma == "network" else x[:, 1:]
+    log_sigma = first[0] + (x[:, 1 + A :] if sigma == "network" else 0 * mean)
+    vracer_loss(x[:, 0], mean, log_sigma, drawn, beta, refer is not None).backward()
     agent.update(drawn)
-    flat = np.concatenate([g.numpy().ravel() for g in expected[:-1] if g is not None])
-    np.testing.assert_allclose(agent.network.gradient[0], flat, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(agent.network.gradient[0], net.gradient(), rtol=1e-9, atol=1e-12)
     if sigma == "free":
-        assert expected[-1] is not None
-        np.testing.assert_allclose(agent.deviation.gradient, expected[-1].numpy(), rtol=1e-9, atol=1e-12)
-
-
-def test_a_fixed_sigma_stays_and_all_else_is_learned_as_beside_a_free_one() -> None:
-    drawn = batch(2, 3)
-    fixed, free = (
-        VRACER(VRACERConfig(sigma=sigma, first_sigma=0.3, batch_size=B), LearnerSetting(TASK, 0, range(2)))
-        for sigma in ("fixed", "free")
-    )
-    for agent in (fixed, free):
-        agent.update(drawn)
-    np.testing.assert_array_equal(fixed.network.parameters, free.network.parameters)
-    np.testing.assert_array_equal(fixed.deviation.parameters, np.float32(np.log(0.3)))
-    assert not np.any(free.deviation.parameters == np.float32(np.log(0.3)))
+        assert first.grad is not None
+        np.testing.assert_allclose(agent.deviation.gradient, first.grad, rtol=1e-9, atol=1e-12)
 
 
 def test_annotations_are_what_the_traces_need() -> None:
-    agent, drawn = VRACER(VRACERConfig(batch_size=B), LearnerSetting(TASK, 0, range(2))), batch(2, 1)
+    """More samples are truncated than are evaluated at once."""
+    agent, drawn = make(2, batch_size=80), off_policy_batch(2, 1, size=80)
     value, successor = agent.value(drawn.observation), agent.value(drawn.next_observation)
-    found = agent.update(drawn)
+    found, truncated = agent.update(drawn), drawn.traces[:, :, TRUNCATED] > 0
     np.testing.assert_allclose(found["value"], value, rtol=1e-5, atol=1e-7)
-    np.testing.assert_allclose(found["td_error"], drawn.traces[:, :, Q_RET] - value, rtol=1e-5)
-    truncated = drawn.traces[:, :, TRUNCATED] > 0
-    assert truncated.any()
+    np.testing.assert_allclose(found["td_error"], drawn.traces[:, :, Q_RET] - value, rtol=1e-5, atol=1e-7)
+    assert (truncated.sum(axis=1) > SUCCESSORS).all()
     np.testing.assert_allclose(found["bootstrap"][truncated], successor[truncated], rtol=1e-5, atol=1e-7)
 
 
-def test_many_truncated_samples_are_evaluated_in_turn() -> None:
-    agent, drawn = VRACER(VRACERConfig(batch_size=40), LearnerSetting(TASK, 0, range(1))), batch(5, 1)
-    own = {name: x for name, x in vars(drawn).items() if name not in ("columns", "rate_factor")}
-    many: Any = SimpleNamespace(**{name: x.reshape(1, 40, *x.shape[2:]) for name, x in own.items()})
-    many.columns = {name: x.reshape(1, 40, A) for name, x in drawn.columns.items()}
-    many.rate_factor = np.ones(1, np.float32)
-    many.traces[:, :, TRUNCATED] = 1
-    expected = agent.value(many.next_observation)
-    np.testing.assert_allclose(agent.update(many)["bootstrap"], expected, rtol=1e-5, atol=1e-7)
-
-
-def learn(refer: Any = None) -> VRACER:
-    agent = VRACER(VRACERConfig(batch_size=B), LearnerSetting(TASK, 0, range(3), refer=refer))
-    for update in range(10):
-        agent.update(batch(3, update))
-    return agent
-
-
-def test_with_no_bound_and_beta_1_refer_is_plain_replay_bit_for_bit() -> None:
-    plain, unbounded = learn(), learn(Both(c=1e30, anneal=0.0))
-    np.testing.assert_array_equal(plain.network.parameters, unbounded.network.parameters)
-    np.testing.assert_array_equal(plain.deviation.parameters, unbounded.deviation.parameters)
-    assert not np.array_equal(plain.network.parameters, learn(Both(anneal=0.0)).network.parameters)
-
-
 def test_actions_are_stored_as_sampled_with_the_density_that_drew_them() -> None:
-    agent = VRACER(VRACERConfig(first_sigma=2.0), LearnerSetting(TASK, 0, range(500)))
-    observation, active = np.ones((500, S), np.float32), np.ones(500, np.bool_)
-    explored = agent.explore(observation, active)
+    agent = make(500, first_sigma=2.0)
+    observation = np.ones((500, S), np.float32)
+    explored = agent.explore(observation, np.ones(500, np.bool_))
     assert np.abs(explored.action).max() > 1
     z = (explored.action - explored.extras["behaviour_mean"]) * np.exp(-explored.extras["behaviour_log_sigma"])
     np.testing.assert_allclose(z, agent.exploration.drawn, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(np.exp(explored.extras["behaviour_log_sigma"]), 2, rtol=1e-6)
     np.testing.assert_allclose(explored.extras["value"][:, 0], agent.value(observation[:, None])[:, 0])
-    active[3:] = False
-    again = agent.exploration.drawn.copy()
-    agent.explore(observation, active)
-    assert (agent.exploration.drawn[3:] == again[3:]).all()
-    assert (agent.exploration.drawn[:3] != again[:3]).all()
 
 
 def test_only_a_cut_off_episode_bootstraps() -> None:
-    agent, successor = VRACER(VRACERConfig(), LearnerSetting(TASK, 0, range(3))), np.ones((3, S), np.float32)
+    agent, successor = make(3), np.ones((3, S), np.float32)
     terminated, ended = np.array([True, False, False]), np.array([True, True, False])
     found = agent.on_step(np.full(3, 8.0), successor, terminated, ended, np.ones(3, np.bool_))
     expected = agent.value(successor[:, None])[:, 0]
@@ -177,11 +107,10 @@ def test_only_a_cut_off_episode_bootstraps() -> None:
     np.testing.assert_allclose(found["q_ret"][:, 0], [4, 4 + 0.9 * expected[1], 4], rtol=1e-6)
 
 
-@pytest.mark.parametrize("form", ["plain", "normalised"])
-def test_values_begin_once_at_the_return_of_the_first_episodes_also_after_resumption(form: str) -> None:
+@pytest.mark.parametrize("normalised", [False, True])
+def test_values_begin_once_at_the_return_of_the_first_episodes_also_after_resumption(normalised: bool) -> None:
     """Rewards of −8 without end are worth −8 · 0.5 / 0.1 = −40, in the task's units."""
-    changes: dict[str, Any] = {"normalised": {"normalise": NormaliseConfig(rewards=True)}}
-    agent = VRACER(VRACERConfig(batch_size=B, **changes.get(form, {})), LearnerSetting(TASK, 0, range(1)))
+    agent = make(normalise=NormaliseConfig(rewards=normalised))
     observation = np.zeros((1, S), np.float32)
     before = agent.value(observation[:, None])
     step = observation, np.zeros(1, np.bool_), np.ones(1, np.bool_), np.ones(1, np.bool_)
@@ -219,18 +148,15 @@ def returns(rewards: list[float], beyond: float = 0.0) -> list[float]:
     return found
 
 
-def test_of_terminal_episodes_it_is_the_mean_return_of_all_their_steps() -> None:
+@pytest.mark.parametrize(("terminated", "ended"), [(True, True), (False, True), (False, False)])
+def test_it_is_the_mean_return_of_all_steps_and_worth_as_much_after_a_cut(terminated: bool, ended: bool) -> None:
+    """An episode may terminate, be cut off or go on."""
     one, other = [1.0, -2.0, 5.0], [4.0, 4.0, 0.0, -1.0, 3.0]
-    first = told(other, True, first=told(one, True))
-    assert first.take()[0] == pytest.approx(np.mean([*returns(one), *returns(other)]), rel=1e-12)
-
-
-@pytest.mark.parametrize("ended", [True, False])
-def test_of_an_episode_that_is_cut_off_or_goes_on_the_rest_is_worth_as_much(ended: bool) -> None:
-    one, other = [1.0, -2.0, 5.0], [4.0, 4.0, 0.0, -1.0, 3.0]
-    value = told(other, False, ended, told(one, True)).take()[0]
-    assert value == pytest.approx(np.mean([*returns(one), *returns(other, beyond=value)]), rel=1e-12)
-    assert told([2.0, 2.0], False, ended).take()[0] == pytest.approx(2 / (1 - DISCOUNT), rel=1e-12)
+    value = told(other, terminated, ended, told(one, True)).take()[0]
+    beyond = 0.0 if terminated else value
+    assert value == pytest.approx(np.mean([*returns(one), *returns(other, beyond)]), rel=1e-12)
+    if not terminated:
+        assert told([2.0, 2.0], False, ended).take()[0] == pytest.approx(2 / (1 - DISCOUNT), rel=1e-12)
 
 
 def test_members_that_do_nothing_are_left_alone_and_nothing_is_collected_later() -> None:

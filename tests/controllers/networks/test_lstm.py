@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from peers import TASK, A, B, S, off_policy_batch, vracer_loss
+from torch_nets import TorchNet
 
 from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
-from replaybench.controllers.algorithms.naf import NAF, NAFConfig
 from replaybench.controllers.algorithms.vracer import VRACER, VRACERConfig
-from replaybench.controllers.interface.agent import LearnerSetting, Task
+from replaybench.controllers.interface.agent import LearnerSetting
 from replaybench.controllers.interface.noise import GaussianNoise
-from replaybench.controllers.losses.refer import Q_RET, TRUNCATED
+from replaybench.controllers.losses.refer import TRUNCATED
 from replaybench.controllers.networks.lstm import (
     LSTMShape,
-    LSTMTape,
     PopulationLSTM,
     lstm_backward,
     lstm_forward,
@@ -26,16 +26,11 @@ from replaybench.controllers.networks.mlp import Shape
 from replaybench.controllers.networks.network import MemoryConfig, make_network
 from replaybench.controllers.networks.recurrent import Histories, PopulationRecurrent, RecurrentShape, recurrent_forward
 from replaybench.controllers.policies.policy import Policy
+from replaybench.controllers.registry import load_learner
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.streams import Stream
 
 M = 2
-
-
-def make(shape: LSTMShape, dtype: type = np.float64, members: int = M) -> PopulationLSTM:
-    network = PopulationLSTM(shape, members, dtype)
-    network.initialise(Stream(1, range(members), "initialisation"))
-    return network
 
 
 def normal(*size: int) -> NDArray[np.float64]:
@@ -81,24 +76,6 @@ def states(network: PopulationLSTM, initial: NDArray[np.float64]) -> tuple[torch
     return split[0], split[1]
 
 
-def run(
-    network: PopulationLSTM,
-    m: int,
-    tape: LSTMTape,
-    x: NDArray[np.floating],
-    length: NDArray[np.int64],
-    initial: NDArray[np.floating],
-) -> NDArray[np.floating]:
-    out = np.empty((len(x), network.shape.units), network.parameters.dtype)
-    lstm_forward(network.network, m, tape, x, length, initial, out)
-    return out
-
-
-def lengths(segments: int, steps: int) -> NDArray[np.int64]:
-    """As long as there is room for, then ever shorter, and again."""
-    return steps - np.arange(segments) % steps
-
-
 @pytest.mark.parametrize(
     ("shape", "segments", "steps"),
     [
@@ -112,13 +89,14 @@ def lengths(segments: int, steps: int) -> NDArray[np.int64]:
 )
 def test_forward_and_backward_equal_autograd(shape: LSTMShape, segments: int, steps: int) -> None:
     """Histories of all lengths; what lies behind them has no influence."""
-    network = make(shape)
+    network = PopulationLSTM(shape, M, np.float64)
+    network.initialise(Stream(1, range(M), "initialisation"))
     network.parameters += 0.1 * normal(*network.parameters.shape)
-    tape, length = network.tape(segments, steps), lengths(segments, steps)
+    tape, length = network.tape(segments, steps), steps - np.arange(segments) % steps
     for m in range(M):
         x, initial = normal(segments, steps, shape.inputs), normal(segments, shape.state_size) + m
-        d_out = normal(segments, shape.units)
-        out, final = run(network, m, tape, x, length, initial), np.empty_like(initial)
+        d_out, out, final = normal(segments, shape.units), np.empty((segments, shape.units)), np.empty_like(initial)
+        lstm_forward(network.network, m, tape, x, length, initial, out)
         lstm_state(network.network, tape, length, final)
         lstm_backward(network.network, m, tape, length, d_out)
         theirs = to_torch(network, m)
@@ -152,23 +130,12 @@ def test_first_weights_are_small_and_forget_gates_begin_as_told(bias: float) -> 
     np.testing.assert_array_equal(stream.state, again.state)
 
 
-def make_recurrent(shape: RecurrentShape, members: int = M) -> PopulationRecurrent:
-    network = PopulationRecurrent(shape, members, np.float64)
-    network.initialise(Stream(1, range(members), "initialisation"))
-    return network
-
-
-def recurrent(
-    inputs: int, hidden: tuple[int, ...], outputs: int, actions: int = 0, units: int = 32, tanh: bool = False
-) -> RecurrentShape:
-    head = Shape((0, *hidden, outputs), actions=units + actions, inject=0, tanh=tanh)
-    return RecurrentShape(LSTMShape(inputs, units=units), head)
-
-
 def test_step_by_step_equals_the_whole_pass() -> None:
     """To the bit; without memory segments start in the zero state."""
     steps, runs = 6, 3
-    network = make_recurrent(recurrent(2, (32,), 1, actions=1))
+    head = Shape((0, 32, 1), actions=33, inject=0)
+    network = PopulationRecurrent(RecurrentShape(LSTMShape(2, units=32), head), M, np.float64)
+    network.initialise(Stream(1, range(M), "initialisation"))
     x, action = normal(M, runs, steps, 2), normal(steps, M, runs, 1)
     tape, whole, nothing = network.tape(runs, steps), np.empty((runs, 1)), np.empty((runs, 0))
     state: NDArray[np.floating] = np.zeros((M, runs, network.shape.state_size))
@@ -181,8 +148,6 @@ def test_step_by_step_equals_the_whole_pass() -> None:
             np.testing.assert_array_equal(out[m], whole)
 
 
-S, A, B = 2, 2, 6
-TASK = Task(observation_size=S, action_size=A, discount=0.9, reward_scale=0.5)
 STARTS: list[Any] = ["stored", "burn-in", "zero"]
 
 
@@ -190,75 +155,44 @@ def memory(start: Any = "stored", window: int = 3) -> MemoryConfig:
     return MemoryConfig(units=5, window=window, burn_in=2, start=start)
 
 
-def batch(agent: Any, seed: int, members: int = 1) -> Any:
+def batch(agent: Any, seed: int) -> Any:
     """Random samples with windows of all lengths."""
-    rng = np.random.Generator(np.random.PCG64(seed))
-    kind, steps = agent.memory.dtype, agent.window
-
-    def normal(*shape: int) -> NDArray[Any]:
-        return rng.normal(size=(members, B, *shape)).astype(kind)
-
-    length = np.broadcast_to(1 + np.arange(B) % steps, (members, B)).copy()
-    observation = normal(steps, S) * (np.arange(steps)[:, None] < length[:, :, None, None])
-    traces = normal(7)
-    traces[:, :, TRUNCATED] = rng.random((members, B)) < 0.5
-    columns = {"behaviour_mean": 0.3 * normal(A), "behaviour_log_sigma": 0.3 * normal(A) - 0.8}
-    state = normal(agent.memory.size if agent.memory.stored else 0)
-    return SimpleNamespace(
-        window=SimpleNamespace(observation=observation, length=length, memory=state),
-        observation=observation[:, :, -1], next_observation=normal(S), action=np.tanh(normal(A)), reward=normal(1),
-        terminated=(rng.random((members, B, 1)) < 0.3).astype(kind), traces=traces, columns=columns,
-        weight=rng.uniform(0.5, 1, (members, B)).astype(kind),
-        actor_weight=rng.uniform(0.5, 1, (members, B)).astype(kind), rate_factor=np.ones(members, kind),
-    )  # fmt: skip
+    kind, steps, rng = agent.memory.dtype, agent.window, np.random.Generator(np.random.PCG64(seed))
+    drawn, length = off_policy_batch(1, seed, kind), 1 + np.arange(B)[None] % steps
+    observation = rng.normal(size=(1, B, steps, S)) * (np.arange(steps)[:, None] < length[:, :, None, None])
+    memory = rng.normal(size=(1, B, agent.memory.size if agent.memory.stored else 0))
+    drawn.window = SimpleNamespace(observation=observation.astype(kind), length=length, memory=memory.astype(kind))
+    drawn.observation = drawn.window.observation[:, :, -1]
+    return drawn
 
 
 class InTorch:
-    """Member 0 of a recurrent network, and a memory's settings, written out."""
+    """Member 0 of a recurrent network, and a memory's settings, in torch."""
 
     def __init__(self, network: Any, place: int, config: MemoryConfig) -> None:
         assert isinstance(network, PopulationRecurrent)
-        self.named = {n: torch.tensor(w[0], requires_grad=True) for n, w in network.named_weights("n").items()}
-        self.shape, self.place, self.config = network.shape, place, config
+        self.trunk, self.lstm, self.head = network._trunk, to_torch(network._trunk, 0), TorchNet(network._head)
+        self.place, self.window = place, config.window
 
     def __call__(self, drawn: Any, action: torch.Tensor | None, successor: bool = False) -> torch.Tensor:
         """Outputs `[B, out]` for the samples, or for their successors."""
-        rows = []
+        rows, size = [], self.trunk.shape.state_size
         for b in range(B):
-            series = torch.tensor(drawn.window.observation[0, b, : drawn.window.length[0, b]])
+            series = torch.tensor(drawn.window.observation[0, b, : drawn.window.length[0, b]])[:, None]
             if successor:
-                series = torch.cat([series, torch.tensor(drawn.next_observation[0, b : b + 1])])
-            rows.append(
-                self.one(series, torch.tensor(drawn.window.memory[0, b]), None if action is None else action[b])
-            )
-        return torch.stack(rows)
-
-    def one(self, series: torch.Tensor, state: torch.Tensor, action: torch.Tensor | None) -> torch.Tensor:
-        units, layers, size = self.config.units, self.config.layers, self.shape.state_size
-        own = state[self.place : self.place + size] if len(state) else torch.zeros(size, dtype=torch.float64)
-        parts = list(own.split(units))
-        for t, seen in enumerate(series):
-            below = seen
-            for layer in range(layers):
-                h, c = parts[2 * layer : 2 * layer + 2]
-                weight, bias = self.named[f"n.trunk.{layer}.weight"], self.named[f"n.trunk.{layer}.bias"]
-                z = torch.cat([below, h]) @ weight + bias
-                i, f, o = torch.sigmoid(z[: 3 * units]).split(units)
-                c = f * c + i * torch.tanh(z[3 * units :])
-                below = o * torch.tanh(c)
-                parts[2 * layer : 2 * layer + 2] = [below, c]
-            if t == len(series) - 1 - self.config.window:
-                parts = [part.detach() for part in parts]
-        x, last = below if action is None else torch.cat([below, action]), len(self.shape.head.layers) - 1
-        for layer in range(last + 1):
-            x = x @ self.named[f"n.head.{layer}.weight"] + self.named[f"n.head.{layer}.bias"]
-            x = getattr(torch, self.shape.head.activation)(x) if layer < last else x
-        return torch.tanh(x) if self.shape.head.tanh else x
+                series = torch.cat([series, torch.tensor(drawn.next_observation[:, b : b + 1])])
+            stored = drawn.window.memory[:, b, self.place : self.place + size]
+            memory, burned = states(self.trunk, stored if stored.size else np.zeros(size)), len(series) - self.window
+            if burned > 0:
+                memory = self.lstm(series[:burned], memory)[1]
+                memory, series = (memory[0].detach(), memory[1].detach()), series[burned:]
+            rows.append(self.lstm(series, memory)[0][-1, 0])
+        return self.head(torch.stack(rows)) if action is None else self.head(torch.cat([torch.stack(rows), action], 1))
 
     def gradient(self, loss: torch.Tensor) -> NDArray[Any]:
         """Return the loss's gradient as one row `[P]`."""
-        parts = torch.autograd.grad(loss, list(self.named.values()), retain_graph=True)
-        return np.concatenate([part.numpy().ravel() for part in parts])
+        loss.backward(retain_graph=True)
+        return np.concatenate([torch_gradient(self.trunk, self.lstm), self.head.gradient()])
 
 
 @pytest.mark.slow
@@ -276,7 +210,7 @@ def test_gradients_of_ddpg_equal_autograd(start: Any) -> None:
     with torch.no_grad():
         q_next = slow_critic(drawn, slow_actor(drawn, None, True), True)[:, 0]
     alive = 1 - torch.tensor(drawn.terminated[0, :, 0])
-    wanted = 0.5 * torch.tensor(drawn.reward[0, :, 0]) + 0.9 * alive * q_next
+    wanted = TASK.reward_scale * torch.tensor(drawn.reward[0, :, 0]) + TASK.discount * alive * q_next
     delta = wanted - critic(drawn, torch.tensor(drawn.action[0]))[:, 0]
     of_critic = critic.gradient((torch.tensor(drawn.weight[0]) * delta**2).mean())
     of_actor = actor.gradient(-(torch.tensor(drawn.actor_weight[0]) * critic(drawn, actor(drawn, None))[:, 0]).mean())
@@ -294,15 +228,7 @@ def test_gradients_of_vracer_equal_autograd(start: Any) -> None:
     network, drawn = InTorch(agent.network, 0, config.memory), batch(agent, 5)
     outputs = network(drawn, None)
     value, mean = outputs[:, 0], outputs[:, 1:]
-    pi = torch.distributions.Normal(mean, torch.full_like(mean, config.first_sigma))
-    mu_mean, mu_log_sigma = (torch.tensor(column[0]) for column in drawn.columns.values())
-    action, q_ret = torch.tensor(drawn.action[0]), torch.tensor(drawn.traces[0, :, Q_RET])
-    log_pi = pi.log_prob(action).sum(1)
-    rho = (log_pi - torch.distributions.Normal(mu_mean, mu_log_sigma.exp()).log_prob(action).sum(1)).exp().detach()
-    advantage = (q_ret - value).detach()
-    policy = -(torch.tensor(drawn.actor_weight[0]) * rho * advantage * log_pi).mean()
-    v_tbc = (value + rho.clamp(max=1) * advantage).detach()
-    loss = policy + (torch.tensor(drawn.weight[0]) * (value - v_tbc) ** 2 / 2).mean()
+    loss = vracer_loss(value, mean, torch.full_like(mean, np.log(config.first_sigma)), drawn)
     expected, successor = network.gradient(loss), network(drawn, None, True)[:, 0].detach().numpy()
     found = agent.update(drawn)
     np.testing.assert_allclose(agent.network.gradient[0], expected, rtol=1e-8, atol=1e-12)
@@ -312,24 +238,20 @@ def test_gradients_of_vracer_equal_autograd(start: Any) -> None:
     np.testing.assert_allclose(found["bootstrap"][0, truncated], successor[truncated], rtol=1e-10)
 
 
-def acted(agent: Any, steps: int, active: NDArray[np.bool_] | None = None) -> tuple[NDArray[Any], list[Any]]:
+def acted(agent: Any, steps: int) -> tuple[NDArray[Any], list[Any]]:
     """Act for some steps; return the observations `[T, M, S]` and what was explored."""
-    members = len(agent.memory.before)
-    seen = np.random.Generator(np.random.PCG64(0)).normal(size=(steps, members, S)).astype(np.float32)
-    everyone = np.ones(members, np.bool_) if active is None else active
-    agent.start_episode(0, np.ones(members, np.bool_))
+    everyone = np.ones(len(agent.memory.before), np.bool_)
+    seen = np.random.Generator(np.random.PCG64(0)).normal(size=(steps, len(everyone), S)).astype(np.float32)
+    agent.start_episode(0, everyone)
     return seen, [agent.explore(observation, everyone) for observation in seen]
 
 
-EXPLORING = {"exploration": GaussianNoise()}
-LEARNERS: dict[str, Any] = {
-    "DDPG": (DDPG, DDPGConfig, EXPLORING), "NAF": (NAF, NAFConfig, EXPLORING), "V-RACER": (VRACER, VRACERConfig, {}),
-}  # fmt: skip
-every_learner = pytest.mark.parametrize("learner", LEARNERS)
+every_learner = pytest.mark.parametrize("learner", ["DDPG", "NAF", "V-RACER"])
 
 
 def remembering(learner: str, start: Any = "stored", members: int = 2) -> Any:
-    kind, config, settings = LEARNERS[learner]
+    kind, config = load_learner(learner)
+    settings = {} if learner == "V-RACER" else {"exploration": GaussianNoise()}
     return kind(config(batch_size=B, memory=memory(start), **settings), LearnerSetting(TASK, 0, range(members)))
 
 
@@ -357,21 +279,15 @@ def test_a_replayed_step_is_judged_as_when_it_was_collected(learner: str) -> Non
 
 
 @every_learner
-def test_memory_moves_once_a_step_and_is_cleared_at_the_start_of_an_episode(learner: str) -> None:
+def test_memory_is_stored_and_cleared_at_the_start_of_an_episode(learner: str) -> None:
     agent = remembering(learner)
     seen, explored = acted(agent, 3)
     np.testing.assert_array_equal(explored[0].extras["memory"], 0)
     assert explored[1].extras["memory"].all()
-    before = agent.memory.before.copy()
-    again = agent.perturb(seen[2])
-    agent.perturb(-seen[2])
-    np.testing.assert_array_equal(again.action, explored[2].action)
-    np.testing.assert_array_equal(agent.memory.before, before)
-    agent.explore(seen[0], np.array([True, False]))
-    np.testing.assert_array_equal(agent.memory.before[1], before[1])
-    assert not np.array_equal(agent.memory.before[0], before[0])
-    agent.start_episode(1, np.ones(2, np.bool_))
-    np.testing.assert_array_equal(agent.explore(seen[0], np.ones(2, np.bool_)).extras["memory"], 0)
+    agent.start_episode(1, np.array([True, False]))
+    again = agent.explore(seen[0], np.ones(2, np.bool_)).extras["memory"]
+    np.testing.assert_array_equal(again[0], 0)
+    assert again[1].all()
 
 
 @every_learner
@@ -416,17 +332,10 @@ def test_what_is_recorded_is_remembered_by_who_learns_from_it(learner: str) -> N
     seen, explored = acted(recorder, 4)
     agent.start_episode(0, np.ones(2, np.bool_))
     for time, observation in enumerate(seen):
-        experience = {
-            "observation": observation,
-            "action": explored[time].action,
-            "reward": np.zeros((2, 1), np.float32),
-            "next_observation": observation,
-            "terminated": np.zeros((2, 1), np.float32),
-            "memory": np.full_like(explored[time].extras["memory"], 7.0),
-        }
-        ended = np.array([time == 2, False])
-        told = agent.on_recorded_step(experience, ended, np.ones(2, np.bool_))
-        expected = explored[time].extras["memory"].copy()
+        nothing, expected = np.zeros((2, 1), np.float32), explored[time].extras["memory"].copy()
+        experience = {"observation": observation, "next_observation": observation, "action": explored[time].action}
+        experience |= {"reward": nothing, "terminated": nothing, "memory": np.full_like(expected, 7.0)}
+        told = agent.on_recorded_step(experience, np.array([time == 2, False]), np.ones(2, np.bool_))
         expected[0] *= time < 3
         np.testing.assert_array_equal(told["memory"], expected)
 

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 import torch
 from numba import njit
-from torch.nn.functional import layer_norm, softsign
+from torch_nets import TorchNet
 
 from replaybench.controllers.algorithms.ddpg import DDPGConfig
 from replaybench.controllers.networks import tiles
 from replaybench.controllers.networks.mlp import (
     ACTIVATIONS,
-    Activation,
     PopulationMLP,
     Shape,
     activate,
@@ -30,23 +29,6 @@ def make(shape: Shape, dtype: type = np.float64, members: int = M) -> Population
     network = PopulationMLP(shape, members, dtype)
     network.initialise(Stream(1, range(members), "initialisation"))
     return network
-
-
-def by_torch(network: PopulationMLP, m: int, x: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, list[Any]]:
-    """Evaluate member m with autograd; returns the output and the leaves in the order of the flat parameters."""
-    shape, h = network.shape, x
-    leaves = {
-        name: torch.tensor(part[m].copy(), requires_grad=True) for name, part in network.named_weights("n").items()
-    }
-    for layer in range(len(shape.layers)):
-        if layer == shape.inject:
-            h = torch.cat([h, action], 1)
-        h = h @ leaves[f"n.{layer}.weight"] + leaves[f"n.{layer}.bias"]
-        if layer < len(shape.layers) - 1:
-            if shape.layer_norm:
-                h = layer_norm(h, h.shape[1:], leaves[f"n.{layer}.gain"], leaves[f"n.{layer}.shift"], 1e-5)
-            h = {"relu": torch.relu, "tanh": torch.tanh, "softsign": softsign}[shape.activation](h)
-    return (torch.tanh(h) if shape.tanh else h), list(leaves.values())
 
 
 SHAPES = [
@@ -76,14 +58,13 @@ def test_forward_and_backward_equal_autograd(shape: Shape) -> None:
     tape, out = network.tape(B), np.empty((B, shape.sizes[-1]))
     for m in range(M):
         forward(network.network, m, tape, x[m], action[m], out)
-        joined = torch.tensor(action[m], requires_grad=True)
-        expected, leaves = by_torch(network, m, torch.tensor(x[m]), joined)
+        joined, peer = torch.tensor(action[m], requires_grad=True), TorchNet(network, m)
+        expected = peer(torch.tensor(x[m]), joined)
         expected.backward(torch.tensor(d_out[m]))
         np.testing.assert_allclose(out, expected.detach().numpy(), rtol=1e-12, atol=1e-14)
         d_action = np.empty((B, shape.actions))
         backward(network.network, m, tape, d_out[m], True, d_action)
-        gradient = np.concatenate([leaf.grad.numpy().ravel() for leaf in leaves])
-        np.testing.assert_allclose(network.gradient[m], gradient, rtol=1e-10, atol=1e-13)
+        np.testing.assert_allclose(network.gradient[m], peer.gradient(), rtol=1e-10, atol=1e-13)
         if shape.actions:
             assert joined.grad is not None
             np.testing.assert_allclose(d_action, joined.grad.numpy(), rtol=1e-10, atol=1e-13)
@@ -142,32 +123,6 @@ def test_parameter_counts_of_table_8(states: int, actions: int, critic: int, act
     assert Shape((states, *config.actor_hidden, actions), tanh=True).parameter_count == actor
     shape = Shape((states, *config.critic_hidden, 1), actions=actions, inject=config.action_layer)
     assert shape.parameter_count == critic
-
-
-@pytest.mark.parametrize(("activation", "normalised"), [("relu", False), ("tanh", True)])
-def test_members_do_not_depend_on_each_other_or_on_their_number(activation: Activation, normalised: bool) -> None:
-    shape = Shape((2, 50, 50, 20, 1), actions=1, inject=1, activation=activation, layer_norm=normalised)
-    many, one = make(shape, np.float32, 7), make(shape, np.float32, 1)
-    np.testing.assert_array_equal(many.parameters[:1], one.parameters)
-    x = np.linspace(-1, 1, 7 * 19 * 2, dtype=np.float32).reshape(7, 19, 2)
-    action = np.linspace(-1, 1, 7 * 19, dtype=np.float32).reshape(7, 19, 1)
-
-    def passes(network: PopulationMLP, members: slice) -> np.ndarray:
-        """Return outputs and gradients, one tape serving all members in turn."""
-        tape, out, found = network.tape(19), np.empty((19, 1), np.float32), []
-        for m in range(len(network.parameters)):
-            forward(network.network, m, tape, x[members][m], action[members][m], out)
-            backward(network.network, m, tape, out, True, np.empty((19, 0), np.float32))
-            found.append(np.concatenate([out[:, 0], network.gradient[m]]))
-        return np.array(found)
-
-    together = passes(many, slice(None))
-    np.testing.assert_array_equal(together[:1], passes(one, slice(1)))
-    np.testing.assert_array_equal(together[:, :19], many(x, action)[:, :, 0])
-    many.parameters[3] = np.nan
-    again = passes(many, slice(None))
-    assert np.isnan(again[3]).all()
-    np.testing.assert_array_equal(np.delete(again, 3, 0), np.delete(together, 3, 0))
 
 
 def spread(values: np.ndarray) -> float:
