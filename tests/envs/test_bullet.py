@@ -293,20 +293,6 @@ def test_bullet_cuts_a_sample_into_the_right_number_of_steps(count: int) -> None
             assert (taken, left) == (count, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("name", "frequency", "told"),
-    [
-        ("Hopper", 100.0, "use 60.6060606061 or 121.212121212 Hz"),
-        ("Hopper", 1e4, "use 242.424242424 Hz"),
-        ("Reacher", 100.0, "use 60.6060606061 Hz"),
-        ("Reacher", math.nan, "frequency must be above 0"),
-    ],
-)
-def test_rates_are_whole_numbers_of_physics_steps(name: str, frequency: float, told: str) -> None:
-    with pytest.raises(UserError, match=told):
-        bullet_plant(name).steps_per_episode(frequency)
-
-
 def test_substeps_make_physics_steps_finer() -> None:
     assert bullet_plant("Hopper").steps_per_episode(4 / INTERVAL) == 4000
     assert bullet_plant("Reacher", substeps=2).steps_per_episode(2 / INTERVAL) == 300

@@ -187,14 +187,6 @@ def test_threads_change_no_number(task: str) -> None:
         engine.close()
 
 
-def test_impossible_rates_name_the_nearest() -> None:
-    for frequency, nearest in ((110.0, "100 or 125"), (600.0, "500 Hz"), (0.01, "use 0.125 Hz")):
-        with pytest.raises(UserError, match=rf"physics steps of 0.002 s, .*{nearest}"):
-            PopulationEnv("MujocoHopper", 1, frequency=frequency)
-    env = PopulationEnv("MujocoHumanoid", 1, frequency=83.3333333333)
-    assert env.steps_per_episode == 1250
-
-
 @pytest.mark.parametrize("task", ["HalfCheetah", "Ant"])
 def test_a_member_that_blows_up_terminates_alone_without_output(
     task: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]

@@ -117,15 +117,11 @@ BUGS = [
     ("abs(x_next[0]) > 2.4", "abs(x_next[0]) > LIMIT", "line 56: NameError"),
     ("        return bool(abs(x_next[0]) > 2.4)", "        bool(abs(x_next[0]) > 2.4)", "terminated returns None"),
     ("x[2] = wrap_angle(x[2])\n        return 0", "x[2] = wrap_angle(x[2])", "project returns None"),
+    ("-float(abs(x_next[0])", "-float(CartPole.name == x_next[0]", "line 47: reward needs the class CartPole, which"),
     (
-        "-float(abs(x_next[0])",
-        "-float(CartPole.name == x_next[0]",
-        "line 47: reward needs the class CartPole, which is not compiled; put what it needs of it",
-    ),
-    (
-        "(x[2])\n        return 0",
-        "(x[2])\n        with open('/dev/null') as f:\n            return 0",
-        "Numba, which compiles project, does not know this Python",
+        "        return 0",
+        "        with open('/') as f:\n            return 0",
+        "Numba, which compiles project, does not know",
     ),
 ]
 
@@ -176,11 +172,7 @@ class Mine({base}):
     [
         ("replaybench.envs.mujoco.locomotion", "MujocoHopper", "def constants(self):\n        return (1.0, 2.0)"),
         ("replaybench.envs.bullet.walkers", "BulletHopper", "def alive(self, now):\n        return now > 1.0"),
-        (
-            "replaybench.envs.flow.plant",
-            "Drafting",
-            "def engine(self, num_envs, frequency):\n        return 1.0",
-        ),
+        ("replaybench.envs.flow.plant", "Drafting", "def engine(self, num_envs, frequency):\n        return 1.0"),
     ],
 )
 def test_edits_change_the_fingerprint(tmp_path: Path, module: str, base: str, method: str) -> None:
