@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from declared import declared
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -42,13 +43,7 @@ class Valve(PythonPlant):
         return u, float(u[0]), False
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BangBang(PendulumDCSC):
-    """The pendulum under two voltages."""
-
-    name = "BangBang"
-    action_choices = (2,)
-    action_levels = (2,)
+BangBang = declared(PendulumDCSC, action_choices=(2,), action_levels=(2,))
 
 
 def test_actuator_noise_comes_before_the_choice() -> None:
@@ -80,15 +75,9 @@ def test_equations_get_the_nearest_choice_too() -> None:
             np.testing.assert_array_equal(mine, theirs)
 
 
-def declared(base: type = PendulumDCSC, **facts: Any) -> Any:
-    """Return a plant that declares these facts in place of its base's."""
-    made: Any = type("Declared", (base,), facts)
-    return dataclasses.dataclass(frozen=True, kw_only=True)(made)()
-
-
 def test_choices_change_the_fingerprint_and_units_may_be_empty() -> None:
-    assert declared(Valve, action_choices=()).fingerprint() != declared(Valve).fingerprint()
-    assert declared(state_units=("", "")).state_units == ("", "")
+    assert declared(Valve, action_choices=())().fingerprint() != declared(Valve)().fingerprint()
+    assert declared(PendulumDCSC, state_units=("", ""))().state_units == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -131,14 +120,14 @@ def test_choices_change_the_fingerprint_and_units_may_be_empty() -> None:
 )
 def test_invalid_declarations_are_named(name: str, value: Any, told: str) -> None:
     with pytest.raises(UserError, match=re.escape(told)) as refusal:
-        declared(BangBang, **{name: value})
+        declared(BangBang, **{name: value})()
     assert "Declared" in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
 
 def test_missing_declarations_are_named() -> None:
     with pytest.raises(UserError, match=r"^plant Declared does not declare name$"):
-        declared(OdePlant)
+        declared(OdePlant)()
 
 
 @pytest.mark.parametrize(

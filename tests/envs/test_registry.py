@@ -118,11 +118,7 @@ BUGS = [
     ("        return bool(abs(x_next[0]) > 2.4)", "        bool(abs(x_next[0]) > 2.4)", "terminated returns None"),
     ("x[2] = wrap_angle(x[2])\n        return 0", "x[2] = wrap_angle(x[2])", "project returns None"),
     ("-float(abs(x_next[0])", "-float(CartPole.name == x_next[0]", "line 47: reward needs the class CartPole, which"),
-    (
-        "        return 0",
-        "        with open('/') as f:\n            return 0",
-        "Numba, which compiles project, does not know",
-    ),
+    ("return 0\n", "with open('/dev/null'):\n            return 0\n", "Numba, which compiles project, does not know"),
 ]
 
 
@@ -138,11 +134,7 @@ def test_a_bug_in_an_own_plant_is_one_line(tmp_path: Path, original: str, replac
         ("half = lambda v: v / 2", "half(x[1])", r"the function half \(own.py, line 7\)"),
         ("import beside", "beside.half(x[1])", r"the function half \(beside.py, line 4\)"),
         ("from beside import twice", "0.25 * twice(x[1])", r"the function half \(beside.py, line 4\)"),
-        (
-            "HALF = 0.5",
-            "CartPole.part(x[1])",
-            "rhs needs the class CartPole, which is not compiled; put what it needs of",
-        ),
+        ("HALF = 0.5", "CartPole.part(x[1])", "rhs needs the class CartPole, which is .*; put what it needs of"),
     ],
 )
 def test_a_helper_that_is_not_compiled_is_named(
