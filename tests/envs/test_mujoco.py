@@ -14,6 +14,7 @@ from replaybench.envs.mujoco.arms import LINKS, AcerReacher3
 from replaybench.envs.mujoco.plant import BLOWN_UP, MujocoEngine, MujocoPlant, gymnasium_assets, load_model
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant
+from replaybench.evidence.contracts import difference
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.streams import Stream
 
@@ -180,8 +181,7 @@ def test_threads_change_no_number(task: str) -> None:
         for engine in engines:
             step(engine, action)
     for engine in engines[1:]:
-        for name, array in engine.get_state().items():
-            np.testing.assert_array_equal(array, engines[0].get_state()[name])
+        assert not difference(engine.get_state(), engines[0].get_state())
         np.testing.assert_array_equal(engine.observed, engines[0].observed)
         np.testing.assert_array_equal(engine.reward, engines[0].reward)
         engine.close()
@@ -194,12 +194,11 @@ def test_a_member_that_blows_up_terminates_alone_without_output(
     env, other = (PopulationEnv(f"Mujoco{task}", 3) for _ in range(2))
     for population in (env, other):
         population.reset(seed=2)
-    before, _, _, _, _ = env.step(np.zeros(env.action_space.shape))
-    other.step(np.zeros(env.action_space.shape))
+        before = population.step(np.zeros(env.action_space.shape))[0]
     env._engine.data[1].qvel[3] = 1e12  # type: ignore[attr-defined]
+    push = np.ones(env.action_space.shape)
     for event in ([0, BLOWN_UP, 0], [0, 0, 0]):
-        after, reward, terminated, _, infos = env.step(np.ones(env.action_space.shape))
-        same = other.step(np.ones(env.action_space.shape))
+        (after, reward, terminated, _, infos), same = env.step(push), other.step(push)
         np.testing.assert_array_equal(terminated, [False, True, False])
         np.testing.assert_array_equal(after[1], before[1])
         assert reward[1] == 0
@@ -208,7 +207,7 @@ def test_a_member_that_blows_up_terminates_alone_without_output(
         assert infos["event"].tolist() == event
     recovered, _ = env.reset(options={"reset_mask": terminated})
     assert np.isfinite(recovered).all()
-    assert np.isfinite(env.step(np.ones(env.action_space.shape))[1]).all()
+    assert np.isfinite(env.step(push)[1]).all()
     assert not list(tmp_path.iterdir())
     assert capfd.readouterr().err == ""
 
@@ -221,24 +220,13 @@ def test_models_load_without_output_or_raise_one_line_errors(tmp_path: Path, cap
     assert [path.name for path in tmp_path.iterdir()] == ["cheetah.xml"]
     assert capfd.readouterr().err == ""
     copy = tmp_path / "broken.xml"
-    for text in (
-        "<mujoco><worldbody><body></worldbody></mujoco>",
-        "<mujoco><worldbody><body><joint/></body></worldbody></mujoco>",
-    ):
-        copy.write_text(text)
+    for body in ("<body>", "<body><joint/></body>"):
+        copy.write_text(f"<mujoco><worldbody>{body}</worldbody></mujoco>")
         with pytest.raises(UserError, match=r"^the MJCF file .*broken.xml does not load: [^\n]+$"):
             load_model(copy)
     with pytest.raises(UserError, match=r"^no MJCF file '.*nowhere.xml'; give the path of a file that exists$"):
         load_model(tmp_path / "nowhere.xml")
     assert mujoco.get_mju_user_warning() is theirs
-
-
-def moved(env: PopulationEnv, steps: int) -> np.ndarray:
-    """Step at random and return the last observation."""
-    rng = np.random.Generator(np.random.PCG64(2))
-    for _ in range(steps):
-        observation = env.step(rng.uniform(-1, 1, env.action_space.shape))[0]
-    return np.asarray(observation)
 
 
 def engine_of(env: PopulationEnv) -> MujocoEngine:
@@ -252,9 +240,8 @@ def test_observations_and_rewards_match_mujocos_kinematics() -> None:
     env.reset()
     rewarded = set()
     for _ in range(10):
-        observation = moved(env, 5)
-        _, reward, _, _, infos = env.step(np.zeros((40, 3)))
-        observation = infos["true_state"]
+        for action in np.random.default_rng(2).uniform(-1, 1, (6, 40, 3)):
+            observation, reward = env.step(action)[:2]
         for m, data in enumerate(engine_of(env).data):
             mujoco.mj_kinematics(engine_of(env).model, data)
             way = data.geom("target").xpos - data.geom("tip").xpos
