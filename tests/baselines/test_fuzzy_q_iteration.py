@@ -232,11 +232,7 @@ def test_a_folder_that_cannot_be_written_is_no_error(empty_cache: Path) -> None:
         (Pendulum(), {"tolerance": 0.0}, "tolerance"),
         (Pendulum(), {"frequency": 33.3}, "use 33.25 or 33.5 Hz"),
         (declared(Walk, grid_nodes=())(), {"frequency": 1.0}, "declares no grid"),
-        (
-            make_plant("MujocoHopper"),
-            {},
-            "^MujocoHopper is not given by equations, which dynamic programming needs; Pendulum, .* OdePlant are$",
-        ),
+        (make_plant("MujocoHopper"), {}, "^MujocoHopper is not given by equations, .*; Pendulum, .* OdePlant are$"),
     ],
 )
 def test_what_cannot_be_solved_is_refused(plant: Any, settings: dict[str, Any], message: str) -> None:
@@ -253,18 +249,13 @@ RING = Grid((6, 5), (-math.pi, -2.0), (math.pi, 2.0), (True, False))
 
 
 def test_interpolation_equals_scipy_in_three_dimensions() -> None:
+    """Outside the box, where most of the second half of the points are, that of its nearest point."""
     rng = np.random.default_rng(1)
     table = rng.normal(size=(BOX.size, 2))
-    points = rng.uniform(BOX.low, BOX.high, (500, 3))
-    oracle = RegularGridInterpolator(BOX.axes(), table.reshape(*BOX.nodes, 2))
-    np.testing.assert_allclose(BOX.interpolate(table, points), oracle(points), rtol=0, atol=1e-12)
-
-
-def test_points_outside_the_box_are_clipped() -> None:
-    table = np.random.default_rng(3).normal(size=(BOX.size, 1))
-    points = np.random.default_rng(4).uniform(-5, 5, (300, 3))
+    points = np.concatenate([rng.uniform(BOX.low, BOX.high, (500, 3)), rng.uniform(-5, 5, (500, 3))])
     inside = np.clip(points, BOX.low, BOX.high)
-    np.testing.assert_array_equal(BOX.interpolate(table, points), BOX.interpolate(table, inside))
+    oracle = RegularGridInterpolator(BOX.axes(), table.reshape(*BOX.nodes, 2))
+    np.testing.assert_allclose(BOX.interpolate(table, points), oracle(inside), rtol=0, atol=1e-12)
 
 
 def test_a_periodic_axis_goes_round() -> None:
@@ -274,9 +265,8 @@ def test_a_periodic_axis_goes_round() -> None:
     angle, speed = RING.axes()
     closed = RegularGridInterpolator(((*angle, math.pi), speed), np.vstack([surface, surface[:1]]))
     points = rng.uniform(RING.low, RING.high, (500, 2))
-    np.testing.assert_allclose(RING.interpolate(table, points)[:, 0], closed(points), rtol=0, atol=1e-12)
     turns = np.array([2 * math.pi, 0.0]) * rng.integers(-3, 4, (500, 1))
-    np.testing.assert_allclose(RING.interpolate(table, points + turns), RING.interpolate(table, points), atol=1e-12)
+    np.testing.assert_allclose(RING.interpolate(table, points + turns)[:, 0], closed(points), rtol=0, atol=1e-12)
 
 
 def test_both_names_of_upright_are_one_node() -> None:
@@ -390,7 +380,6 @@ def test_the_declared_grid_is_used_by_default(empty_cache: Path, monkeypatch: py
     monkeypatch.setattr(Small, "refine_grid", False)
     found = reference(Small())
     assert (found.nodes, found.rule) == ((41, 31), "paper")
-    assert found.grid == "41 × 31 nodes, 3 actions, as declared"
     assert reference(Small(), rule="converged").nodes != (41, 31)
 
 

@@ -3,19 +3,17 @@
 A new strategy is found in the registries; only `EXAMPLES` must name what its defaults lack.
 """
 
-import importlib.util
+import importlib
 import itertools
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
-from cells import small_study
+from cells import small_cell
 
 from replaybench.evidence.contracts import STRATEGY, Case, Run, difference
-from replaybench.experiments.study import Cell
 from replaybench.replay.buffer import Replay
 from replaybench.replay.storage.slots import STEP, episode, segment
 from replaybench.replay.strategies.notation import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS, parse
@@ -123,25 +121,14 @@ FOLDER = Path(__file__).parents[2] / "benchmarks/evidence"
 def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """Return the script, cut down to four episodes of which every second is watched."""
     monkeypatch.syspath_prepend(str(FOLDER))
-    specification = importlib.util.spec_from_file_location("strategy_contract", FOLDER / "strategy_contract.py")
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    monkeypatch.setitem(sys.modules, "strategy_contract", module)
-    specification.loader.exec_module(module)
+    module = importlib.import_module("strategy_contract")
     monkeypatch.setattr(module, "EPISODES", 4)
     monkeypatch.setattr(module, "EVERY", 2)
     return module
 
 
-def cell(strategy: str) -> Cell:
-    study = small_study(
-        strategies=(strategy,), seeds=1, episodes=4, capacity=500, learner={"DDPG": {"actor_hidden": (8,),
-        "critic_hidden": (8,)}},
-    )  # fmt: skip
-    return study.cells()[0]
-
-
 @pytest.mark.parametrize("strategy", ["FIFO[Uniform]", "FIFO[PER]"])
 def test_annotations_are_checked_whether_or_not_the_learner_is_asked(script: Any, strategy: str) -> None:
-    assert "| 2 right | bit for bit |" in script.contract(cell(strategy))
+    small = {"DDPG": {"actor_hidden": (8,), "critic_hidden": (8,)}}
+    cell = small_cell(strategies=(strategy,), seeds=1, episodes=4, capacity=500, learner=small)
+    assert "| 2 right | bit for bit |" in script.contract(cell)

@@ -98,6 +98,7 @@ def test_choices_change_the_fingerprint_and_units_may_be_empty() -> None:
         ("action_low", -3.0, "action_low must be a tuple, as in (-3.0,), not -3.0"),
         ("action_low", (3.0,), "action_low must be below action_high, but they are (3.0,) and (3.0,)"),
         ("state_scale", (1.0, 0.0), "each entry of state_scale must be a positive number, not 0.0"),
+        ("observation_limit", (0.0, 1.0), "each entry of observation_limit must be a positive number, not 0.0"),
         ("state_units", ("rad",), "plant Declared: state_units has 1 entries, state_names has 2"),
         ("state_units", ("rad", 2), "each entry of state_units must be a unit, empty where there is none, not 2"),
         ("initial_state", (0.0, math.nan), "each entry of initial_state must be a finite number, not nan"),

@@ -210,9 +210,8 @@ def test_members_equal_dm_controls_environment(name: str) -> None:
     assert (env.steps_per_episode, plant.discount) == (500, 0.99)  # appendix E.1
     assert theirs.control_timestep() == pytest.approx(env.dt, rel=1e-12)
     assert theirs.physics.timestep() == plant.physics_step
-    spec = theirs.action_spec()
-    assert spec.shape == (len(plant.action_names),)
-    assert [theirs.physics.model.actuator(i).name for i in range(spec.shape[0])] == list(plant.action_names)
+    spec, model = theirs.action_spec(), theirs.physics.model
+    assert tuple(model.actuator(i).name for i in range(model.nu)) == plant.action_names
     np.testing.assert_array_equal([spec.minimum, spec.maximum], [plant.action_low, plant.action_high])
     np.testing.assert_array_equal(observation[1], flat(theirs.reset()).astype(np.float32))
     rng = np.random.Generator(np.random.PCG64(1))
@@ -221,8 +220,7 @@ def test_members_equal_dm_controls_environment(name: str) -> None:
         observation, reward, terminated, truncated, _ = env.step(action)
         np.testing.assert_array_equal(observation[1], flat(expected).astype(np.float32))
         assert reward[1] == expected.reward
-        assert not terminated.any()
-        assert not truncated.any()
+        assert not (terminated | truncated).any()
     env.close()
 
 
@@ -236,18 +234,13 @@ def test_state_names_match_the_models_joints(name: str) -> None:
     observed.restart(3)
     for _ in range(5):
         row = observed.advance(np.full(len(plant.actuated), 0.5)).observed
-    physics = observed._physics
+    model, data = observed._physics.model, observed._physics.named.data
+    joints = [model.joint(i).name for i in range(model.njnt)]
+    moving = {name: data.qpos[name] for name in joints} | {f"velocity of {name}": data.qvel[name] for name in joints}
     shown = dict(zip(plant.state_names, row, strict=True))
-    compared = 0
-    for joint in (physics.model.joint(i).name for i in range(physics.model.njnt)):
-        qpos, qvel = physics.named.data.qpos[joint], physics.named.data.qvel[joint]
-        if joint in shown:
-            assert shown[joint] == qpos.item()
-            compared += 1
-        if f"velocity of {joint}" in shown:
-            assert shown[f"velocity of {joint}"] == qvel.item()
-            compared += 1
-    assert compared >= min(3, physics.model.njnt)
+    compared = shown.keys() & moving.keys()
+    assert all(shown[name] == moving[name].item() for name in compared)
+    assert len(compared) >= min(3, model.njnt)
 
 
 @needs_suite
