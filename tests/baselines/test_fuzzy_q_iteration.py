@@ -268,11 +268,9 @@ def test_a_periodic_axis_goes_round() -> None:
     turns = np.array([2 * math.pi, 0.0]) * rng.integers(-3, 4, (500, 1))
     np.testing.assert_allclose(RING.interpolate(table, points + turns)[:, 0], closed(points), rtol=0, atol=1e-12)
 
-
-def test_both_names_of_upright_are_one_node() -> None:
     cell, weight = RING.memberships([[-math.pi, 0.0], [math.pi, 0.0]])
     nodes = [RING.corners[c][w > 1e-12] for c, w in zip(cell, weight, strict=True)]
-    assert nodes[0].tolist() == nodes[1].tolist() == [2]
+    assert nodes[0].tolist() == nodes[1].tolist() == [2], "both names of upright are one node"
 
 
 def test_nan_and_infinite_points_stay_inside_the_grid() -> None:
@@ -282,22 +280,16 @@ def test_nan_and_infinite_points_stay_inside_the_grid() -> None:
     np.testing.assert_allclose(weight.sum(axis=1), 1.0)
 
 
-def test_refinement_without_a_fitting_number_of_nodes_still_refines() -> None:
+def test_impossible_grids_are_refused() -> None:
     grid = Grid((10,), (0.0,), (1.0,), (False,))
-    assert grid.refined(1.4, (1 / math.pi,)).nodes == (14,)
-
-
-@pytest.mark.parametrize(
-    ("grid", "message"),
-    [
-        (((1, 3), (0.0, 0.0), (1.0, 1.0), (False, False)), "2 or more"),
-        (((3,), (1.0,), (1.0,), (False,)), "rising order"),
-        (((3,), (0.0, 0.0), (1.0,), (False,)), "one per state"),
-    ],
-)
-def test_impossible_grids_are_refused(grid: tuple[object, ...], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        Grid(*grid)  # type: ignore[arg-type]
+    assert grid.refined(1.4, (1 / math.pi,)).nodes == (14,), "no number of nodes fits, and still it refines"
+    for nodes, low, told in (
+        ((1,), (0.0,), "2 or more"),
+        ((3,), (1.0,), "rising"),
+        ((3,), (0.0, 0.0), "one per state"),
+    ):
+        with pytest.raises(UserError, match=told):
+            Grid(nodes, low, (1.0,), (False,))
 
 
 @pytest.mark.parametrize("plant", WITH_GRID, ids=lambda plant: plant.name)
@@ -449,12 +441,9 @@ def test_references_that_take_hours_are_refused(plant: Pendulum, frequency: floa
         reference(plant, frequency, noise)
 
 
-def test_what_takes_minutes_is_not_refused() -> None:
+def test_what_takes_minutes_is_not_refused_and_memory_includes_refined_grids() -> None:
     check_effort(Pendulum(), 2000.0, 0.02)
     check_effort(SmallGrid(), 1e5)
-
-
-def test_the_memory_of_a_reference_includes_refined_grids() -> None:
     assert 5e8 < reference_bytes(Pendulum(), "converged") < 1e9  # some 900 MB in a process that holds 300 MB before
     assert reference_bytes(Pendulum(), None) == reference_bytes(Pendulum(), "converged")
     assert reference_bytes(Pendulum(), "paper") < 1e8

@@ -286,13 +286,11 @@ def test_substeps_make_physics_steps_finer() -> None:
 
 
 def test_pybullet_is_imported_late_and_silently() -> None:
-    code = (
-        "import sys, replaybench.envs.registry as r\n"
-        "r.make_plant('BulletAnt')\n"
-        "assert 'pybullet' not in sys.modules\n"
-        "from replaybench.envs.bullet.engine import pybullet\n"
-        "pybullet()\n"
-        "assert 'pybullet' in sys.modules\n"
-    )
+    code = """if True:
+        import sys, replaybench.envs.bullet.engine as engine, replaybench.envs.registry as registry
+        registry.make_plant("BulletAnt")
+        assert "pybullet" not in sys.modules
+        engine.pybullet()
+        assert "pybullet" in sys.modules"""
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, capture_output=True)
     assert done.stdout == done.stderr == b""

@@ -18,9 +18,7 @@ from replaybench.evidence.contracts import difference
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.streams import Stream
 
-TASKS = (
-    "Hopper", "Walker2d", "HalfCheetah", "Swimmer", "Ant", "Humanoid", "Reacher", "InvertedDoublePendulum",
-)  # fmt: skip
+TASKS = ("Hopper", "Walker2d", "HalfCheetah", "Swimmer", "Ant", "Humanoid", "Reacher", "InvertedDoublePendulum")
 CAN_FALL = ("Hopper", "Walker2d", "Humanoid", "InvertedDoublePendulum")
 STATE = mujoco.mjtState.mjSTATE_INTEGRATION
 every_task = pytest.mark.parametrize("task", TASKS)
@@ -118,9 +116,7 @@ def test_steps_from_equal_states_equal_gymnasiums(task: str, ours: dict[str, Any
             falls += 1
             restart(engine, number)
         contact = min(contact, engine.infos().get("reward_contact", np.zeros(1))[0])
-    if not ours:
-        assert (falls > 0) == (task in CAN_FALL)
-    assert falls > 0 or not ours or task in ("Humanoid", "Reacher")
+    assert (falls > 0) == (task in CAN_FALL) if not ours else falls > 0 or task in ("Humanoid", "Reacher")
     assert contact < 0 or task not in ("Ant", "Humanoid")
 
 
@@ -161,7 +157,7 @@ def test_starts_are_spread_as_gymnasiums(task: str) -> None:
     assert stats.kstest((qvel / noise).ravel(), shape.cdf).pvalue > 1e-6
 
 
-def test_goals_are_uniform_on_a_disc_and_each_members_own() -> None:
+def test_goals_are_uniform_on_a_disc() -> None:
     plant = plant_of("Reacher")
     rest = mujoco.MjData(plant.model())
     qpos, qvel = plant.start(Stream(1, range(500), "initial state"), np.ones(500, np.bool_), rest.qpos, rest.qvel)
@@ -169,9 +165,6 @@ def test_goals_are_uniform_on_a_disc_and_each_members_own() -> None:
     assert stats.kstest((radius / 0.2) ** 2, stats.uniform().cdf).pvalue > 1e-6
     assert stats.kstest(angle, stats.uniform(-np.pi, 2 * np.pi).cdf).pvalue > 1e-6
     assert (qvel[:, 2:] == 0).all()
-    chosen = np.isin(np.arange(500), [3, 77, 78, 499])
-    some, _ = plant.start(Stream(1, range(500), "initial state"), chosen, rest.qpos, rest.qvel)
-    np.testing.assert_array_equal(some, qpos[chosen])
 
 
 @every_task

@@ -24,9 +24,6 @@ def test_plants_are_made_by_name_with_parameters() -> None:
     assert plant_names()[:3] == ("Pendulum", "PendulumDCSC", "Magman")
     assert make_plant("Magman", first_magnet_at=0.0) == Magman(first_magnet_at=0.0)
     assert all(make_plant(name).name == name for name in plant_names() if not missing(name))
-
-
-def test_the_case_of_a_plants_name_does_not_matter() -> None:
     assert make_plant("magMAN") == make_plant("Magman")
     assert is_installed("pendulumdcsc")
     assert missing("acercheetah") == missing("AcerCheetah")
