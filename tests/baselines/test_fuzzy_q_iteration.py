@@ -16,7 +16,7 @@ from scipy.interpolate import RegularGridInterpolator
 
 from replaybench.baselines import fuzzy_q_iteration, fuzzy_sweeps, grid_choice, references
 from replaybench.baselines.controllers import ObserverController, RandomController, averaged_over_noise
-from replaybench.baselines.fuzzy_q_iteration import TOLERANCE, action_grid, solve, transitions
+from replaybench.baselines.fuzzy_q_iteration import TOLERANCE, Transitions, action_grid, solve, transitions
 from replaybench.baselines.grid import Grid, plant_grid
 from replaybench.baselines.grid_choice import CLOSE, check_effort, reference_bytes, reference_solution
 from replaybench.baselines.references import reference
@@ -62,14 +62,14 @@ class Walk(OdePlant):
         return x_next[0] < 0.5  # type: ignore[no-any-return]
 
 
-def small(plant: OdePlant, *nodes: int) -> tuple[Grid, NDArray[np.float64], Any]:
+def small(plant: OdePlant, *nodes: int) -> tuple[Grid, NDArray[np.float64], Transitions]:
     """Return a small problem: its grid, random values of nodes and actions, and where each of these pairs leads."""
     grid, actions = plant_grid(plant, nodes), action_grid(plant)
     theta = np.random.default_rng(len(actions)).normal(size=(grid.size, len(actions)))
     return grid, theta, transitions(plant, 50.0, grid, actions)
 
 
-def naive_sweep(theta: NDArray[np.float64], grid: Grid, after: Any) -> NDArray[np.float64]:
+def naive_sweep(theta: NDArray[np.float64], grid: Grid, after: Transitions) -> NDArray[np.float64]:
     """`R + γ max_j Φ(x′) θ` with a dense Φ, as it is written."""
     cell, weight, reward = after
     phi = np.zeros((len(cell), grid.size))
@@ -125,9 +125,9 @@ def test_evaluation_converges_among_the_contenders(plant: OdePlant, nodes: tuple
     standing = grid.corners[np.repeat(np.arange(len(grid.corners)), np.diff(start))] * theta.shape[1]
     np.testing.assert_array_equal(np.unique(standing + choice[:rows, None]), pairs)
     np.testing.assert_array_equal(table[:rows], theta.reshape(-1)[standing + choice[:rows, None]])
-    standing_pairs = [array[pairs] for array in after]
+    cell, weight, reward = after.cell[pairs], after.weight[pairs], after.reward[pairs]
     for sweep in range(800):
-        change = fuzzy_sweeps.evaluate(*standing_pairs, GAMMA, start, table, first, where, sweep % 2 == 1)
+        change = fuzzy_sweeps.evaluate(cell, weight, reward, GAMMA, start, table, first, where, sweep % 2 == 1)
     assert change < 1e-9
     values = table.reshape(-1)[where]
     np.testing.assert_array_equal(values, np.repeat(values[first[:-1]], np.diff(first)))

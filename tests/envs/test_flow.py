@@ -68,8 +68,9 @@ def rates(state: np.ndarray, push: np.ndarray, table: np.ndarray, laws: Laws = H
 
 
 def moved(state: np.ndarray, push: np.ndarray, laws: Laws = HELD) -> tuple[float, ...]:
-    x, y, theta, *rest = state
-    return accelerations(law(laws), x, y, math.cos(theta), math.sin(theta), *rest, *push, wake_table())
+    x, y, theta, v, w, omega, coupling, phase = state
+    pose = x, y, math.cos(theta), math.sin(theta)
+    return accelerations(law(laws), *pose, v, w, omega, coupling, phase, push[0], push[1], push[2], wake_table())
 
 
 @BOTH

@@ -214,7 +214,8 @@ def test_wakes_are_cached_and_damaged_files_are_computed_again(
 
 def test_leaving_the_box_ends_the_episode_and_costs(wake: Wake) -> None:
     env = population(1)
-    rewards, terminated = [], np.zeros(1, np.bool_)
+    rewards: list[float] = []
+    terminated = np.zeros(1, np.bool_)
     while not terminated[0] and len(rewards) < 60:
         _, reward, terminated, truncated, info = env.step(np.array([[1.0, 0.0, 0.0]]))
         rewards.append(reward[0])
