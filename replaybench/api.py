@@ -1,14 +1,14 @@
 """Public functions that run studies, solve plants and write reports, and the class of their results."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import io
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
+import xarray as xr
+from matplotlib.figure import Figure
 from rich.console import Console
 
 from replaybench.baselines import fuzzy_q_iteration
@@ -16,24 +16,20 @@ from replaybench.cli.commands import advice, print_offline, print_results, print
 from replaybench.envs.ode.plant import OdePlant, with_equations
 from replaybench.envs.registry import make_plant
 from replaybench.evidence.advice.advise import show
+from replaybench.evidence.advice.proposal import Advice
 from replaybench.exchange.offline import Changes
+from replaybench.exchange.offline_scores import OfflineScores
 from replaybench.experiments.cell_lookup import find_recording
 from replaybench.experiments.results_file import read_results
 from replaybench.experiments.study import Study, read_study
 from replaybench.experiments.sweep import Figures, cores, run_sweep
+from replaybench.experiments.text_table import Collector
 from replaybench.experiments.workers import leave_if_imported
 from replaybench.reports.figures.all_figures import draw_figures, of_plant, offline_figure, remove_figures
 from replaybench.reports.figures.learning_curves import learning_curves
 from replaybench.reports.figures.style import style
 from replaybench.reports.figures.surfaces import solution_figure
 from replaybench.runtime.errors import UserError, unknown
-
-if TYPE_CHECKING:
-    import xarray as xr
-    from matplotlib.figure import Figure
-
-    from replaybench.evidence.advice.proposal import Advice
-    from replaybench.exchange.offline_scores import OfflineScores
 
 T = TypeVar("T")
 
@@ -82,7 +78,6 @@ class Result(Generic[T]):
         return text.getvalue().rstrip()
 
     def _repr_html_(self) -> str:
-        from replaybench.experiments.text_table import Collector
 
         collected = Collector()
         self._show(collected)

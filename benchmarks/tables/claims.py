@@ -189,9 +189,9 @@ def _missing() -> str:
             number(sum(hours), 1),
         ])  # fmt: skip
     caption = (
-        "*Core hours* is the estimated time for the cells that these claims compare. It assumes scale standard, or "
-        "scale paper for plants that scale standard leaves out. The time of a step is that of stored runs of the same "
-        "learner."
+        "*Core hours* is the estimated time for the cells that these claims compare. The estimate uses the scale "
+        "`standard`, or `paper` for plants that `standard` omits. The time of a step is that of stored runs of the "
+        "same learner."
     )
     return captioned(caption, table(("preset", "claims", "why", "core hours"), rows))
 

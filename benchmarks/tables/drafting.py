@@ -172,7 +172,7 @@ def _starts() -> dict[str, str]:
         "completed, and *lost early* if it ends within ten actions. Both columns are medians over seeds; brackets hold "
         "the lowest and the highest seed. The cost is a median over the seeds that keep any start, and is measured in "
         "completed episodes. The last column is for the best seed of a learner and 96 starts. It shows from how many "
-        "starts 60 actions are survived, by the policy alone and after a search over its first eight actions."
+        "starts an episode lasts 60 actions: with the policy alone, and after a search over its first eight actions."
     )
     headings = ("learner", "episode length in training", "kept", "lost early", "cost per action", "policy / search")
     return {

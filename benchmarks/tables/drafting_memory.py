@@ -133,7 +133,7 @@ def _forgetting() -> dict[str, str]:
         rows.append([*row[:1], sigma, stays(found[learner].data["episode_steps"].values, _ON_THE_WAY), *row[1:]])
     caption = (
         f"V-RACER, {runs(name, 'iterations')} of 400 steps, with ReF-ER, learned σ and buffers of 20,000 experiences. "
-        "The LSTMs have 2 × 32 units, with layers of 64-64 behind them. *σ, iteration 300* is a mean over seeds. "
+        "The LSTMs have 2 × 32 units, followed by two layers of 64 units. *σ, iteration 300* is a mean over seeds. "
         f"{MEANS} {STAYS} *{_ON_THE_WAY} actions from* is the same for {_ON_THE_WAY} actions. {BEST}"
     )
     headings = ("networks", "σ, iteration 300", f"{_ON_THE_WAY} actions from iteration", *_ROW[1:])

@@ -217,10 +217,7 @@ def _dead() -> str:
     for study, condition, of in _conditions():
         counts = [f"{of[f'{kept}[Uniform]']['dead']:.0f}, {of[f'{kept}[PER]']['dead']:.0f}" for kept in RETENTIONS]
         rows.append([condition, _length(study), *counts])
-    caption = (
-        "Each entry holds two numbers of collapsed runs, of 50 runs each: with uniform sampling, and with sampling by "
-        "TD error (PER)."
-    )
+    caption = "Each entry gives the numbers of collapsed runs out of 50: first with uniform sampling, then with PER."
     return captioned(caption, table(("condition", "episodes", *RETENTIONS), rows))
 
 

@@ -33,17 +33,17 @@ def texts() -> dict[str, str]:
     told = facts("coverage.json")
     rows: list[dict[str, Any]] = told["rows"]
     caption = (
-        f"Each row summarises {told['repetitions']:,} simulated samples. The columns from mean to 90 % bound give the "
-        "share of 95 % intervals and bounds that contain the true value. A share below "
+        f"Each row summarises {told['repetitions']:,} simulated samples. The columns *mean* to *90 % bound* give "
+        "coverage: the share of samples whose 95 % interval or bound contains the true value. A share below "
         f"{NOMINAL - NEAR:.2f} is bold. P(better) is the probability that a run of one strategy is better than a run "
-        "of another; its column uses 200 samples. The worst-run bound is a bound on the share of further runs that "
-        "exceed the worst run of the sample. The 90 % bound is a score that 90 % of further runs exceed. The next "
-        f"four columns compare two strategies on shared seeds (correlation {told['shared']:g}). They give the share "
-        "of samples in which the strategies are called different: false positives if both are equal, power if one is "
-        "half a standard deviation better. The sign-flip test is paired (p < 0.05). The overlap rule calls "
-        "strategies different if their intervals do not overlap. The last two columns compare a strategy with "
-        "another one whose scores are normal. They give the share of one-sided tests (p < 0.05) that wrongly find "
-        "the difference larger, or smaller, than it is. `claims` uses such one-sided tests."
+        "of another; its column uses 200 samples. The worst-run bound is a lower bound on the probability that a "
+        "further run is better than the worst run of the sample. The 90 % bound is a score that 90 % of further runs "
+        f"exceed. The next four columns compare two strategies on shared seeds (correlation {told['shared']:g}). They "
+        "give the share of samples in which the strategies are called different: false positives if both are equal, "
+        "power if one is half a standard deviation better. The sign-flip test is paired (p < 0.05). The overlap rule "
+        "calls strategies different if their intervals do not overlap. The last two columns compare a strategy with "
+        "another one whose scores are normal. They give the share of one-sided tests (p < 0.05) that wrongly find the "
+        "difference larger than its true value, or smaller. `claims` uses such one-sided tests."
     )
     headings = ("scores", "runs", *_COLUMNS.values(), *_TESTS.values())
     shown = [
@@ -80,11 +80,11 @@ def _verdicts(rows: list[dict[str, Any]]) -> str:
     ]
     caption = (
         "Each row summarises 500 simulated samples. The first column names the distributions of the two scores whose "
-        "difference is judged. The columns more and less give the share of samples in which test and interval together "
-        "wrongly find the effect larger, or smaller, than it is. The column decided gives the share of samples in "
-        "which a claim of more is reproduced. The true effect of this claim is one standard deviation of a typical "
-        "difference, and twice the smallest effect of interest. Each claim is tested alone. With many claims of a "
-        "paper, errors are rarer."
+        "difference is judged. The columns *more* and *less* give the share of samples in which test and interval "
+        "together wrongly find the effect larger, or smaller, than it is. The column *decided* gives the share of "
+        "samples in which a true claim that expects *more* is reproduced. The true effect of this claim is one "
+        "standard deviation of a typical difference, and twice the smallest effect of interest. Each claim is tested "
+        "alone. If a paper has many claims, Holm's correction makes errors rarer."
     )
     headings = ("scores", "seeds", *(f"{way}: {name.split(',')[0]}" for way in ways for name in told))
     return captioned(caption, table(headings, shown))

@@ -39,9 +39,9 @@ def _row(found: Cell) -> list[str]:
 
 def _compared(study: str) -> str:
     caption = (
-        f"Runs: {runs(study)} at 50 Hz without noise. *Critic L2* is the weight decay of the critic. *Reward per "
-        "step* is the mean over seeds, with the median in brackets. It covers the last 100 training episodes, "
-        "exploration included. *Greedy* is the mean reward per step over seeds of the greedy episodes after training "
+        f"Runs: {runs(study)} at 50 Hz without noise. *Critic L2* is the weight decay of the critic. *Reward per step* "
+        "is averaged over the last 100 training episodes, exploration included, and over seeds. The median over seeds "
+        "is in brackets. *Greedy* is the mean reward per step over seeds of the greedy episodes after training "
         f"episodes {looks(study)}. *μ_final* is the mean over seeds with its 95 % interval. *Collapsed* is the number "
         "of seeds that end below μ_r = 0.2."
     )

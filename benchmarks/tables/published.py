@@ -101,7 +101,7 @@ def _emphasis() -> str:
         rows.append([plant, READINGS[study][learner], mean, *told])
     caption = (
         f"SAC, {runs(study)} at 50 Hz without noise. The first row of each plant has the settings of the figures; each "
-        "other row gives what it changes. The third column is a mean over seeds. The other columns show the mean "
+        "other row names the changed setting. The third column is a mean over seeds. The other columns show the mean "
         "difference from uniform replay over paired seeds, with a 95 % BCa interval, and p of a sign-flip test with "
         "Holm's correction."
     )
@@ -196,12 +196,12 @@ def _table(study: str, baseline: str) -> str:
         where = f"{one.plant}, {one.learner}" if several else one.plant
         rows.append([where, one.strategy, *_numbers(one, beside[one.plant, one.learner, one.strategy])])
     caption = (
-        f"Runs: {runs(study)} at {_rates(study)} {_noise(study)}. *Reward per step* is the mean over seeds, with the "
-        "median in brackets. It covers the last 100 training episodes, exploration included. *μ_final* is the mean "
-        f"over seeds with its 95 % interval. *Difference* is the mean difference of μ_final to {baseline} over paired "
-        "seeds, with its BCa interval. *p* is from a sign-flip test, corrected within a plant (Holm). *Episodes to "
-        "0.8* is the median over seeds of the first training episode with μ_r ≥ 0.8. *Collapsed* is the number of "
-        "seeds that end below μ_r = 0.2."
+        f"Runs: {runs(study)} at {_rates(study)} {_noise(study)}. *Reward per step* is averaged over the last 100 "
+        "training episodes, exploration included, and over seeds. The median over seeds is in brackets. *μ_final* is "
+        f"the mean over seeds with its 95 % interval. *Difference* is the mean difference of μ_final to {baseline} "
+        "over paired seeds, with its BCa interval. *p* is from a sign-flip test, corrected within a plant (Holm). "
+        "*Episodes to 0.8* is the median over seeds of the first training episode with μ_r ≥ 0.8. *Collapsed* is the "
+        "number of seeds that end below μ_r = 0.2."
     )
     headings = ("plant, learner" if several else "plant", "strategy", "n", "reward per step", "μ_final [95 %]")
     return captioned(caption, table((*headings, "difference [95 %]", "p", "episodes to 0.8", "collapsed"), rows))

@@ -40,9 +40,9 @@ def texts() -> dict[str, str]:
             means = [number(float(np.mean(returns)), 0) for returns in (plain, mine)]
             rows.append([rate, schedule, strategy, *means, *difference(mine, plain, digits=0)])
     caption = (
-        f"SAC on HalfCheetah, {runs(STUDY)} of 1000 steps. The runs at 3e-4 are those of the papers' figures. There "
-        "ERE is compared with FIFO[Uniform] of another study, which has other seeds. The papers' schedules take "
-        "2.5·10⁶ steps (λ of AER) and 3·10⁶ steps (η of ERE). Returns are means over seeds and over the last tenth of "
+        f"SAC on HalfCheetah, {runs(STUDY)} of 1000 steps. The runs at 3e-4 are those of the papers' figures. At 3e-4, "
+        "ERE is compared with FIFO[Uniform] of another study with other seeds. The papers' schedules take 2.5·10⁶ "
+        "steps (λ of AER) and 3·10⁶ steps (η of ERE). Returns are means over seeds and over the last tenth of "
         "training. Differences are means of paired seeds with 95 % BCa intervals; p is from sign-flip tests, "
         "uncorrected."
     )

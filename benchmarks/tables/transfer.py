@@ -161,9 +161,9 @@ def _tuned(found: dict[str, Any]) -> dict[str, str]:
     rows[-1][1] = f"{coarse:,} + {spent['drafting-tuned V-RACER']:,}"
     flow = found["drafting-tuned V-RACER"]["flow"]
     caption = (
-        f"V-RACER. Each seed's greedy policy was tested in {flow[0]['episodes']} episodes of 400 actions. The entries "
-        "hold the same three numbers as in the table above. The coarse flow solver has 8 instead of 16 grid cells per "
-        "cylinder diameter."
+        f"V-RACER. Each seed's greedy policy was tested in {flow[0]['episodes']} episodes of 400 actions. Each entry "
+        "gives the actions survived, the share of complete episodes, and the cost per action. The coarse flow solver "
+        "has 8 instead of 16 grid cells per cylinder diameter."
     )
     cost = float(np.median([one["cost"] for one in flow if one["whole"]]))
     whole = sum(round(one["whole"] * one["episodes"]) for one in flow)

@@ -1,22 +1,23 @@
 """Functions behind the commands `baseline`, `replay` and `advise`, and functions that print results."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import xarray as xr
 from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Column, Table
 
-from replaybench.baselines.grid_choice import Rule, check_effort
+from replaybench.baselines.controllers import linear_quadratic_regulator
+from replaybench.baselines.fuzzy_q_iteration import Solution, Variant, solve
+from replaybench.baselines.grid_choice import Rule, check_effort, reference_solution
 from replaybench.baselines.references import Reference, no_score, normalise, reference
 from replaybench.controllers.policies.policy import policy_facts
 from replaybench.controllers.registry import spelled
@@ -24,25 +25,27 @@ from replaybench.data.policy_file import read_policy, write_policy
 from replaybench.envs.interface.plant import Parameter, Plant
 from replaybench.envs.ode.plant import with_equations
 from replaybench.envs.registry import PLANTS, make_plant
-from replaybench.exchange.offline import Changes
-from replaybench.exchange.offline_scores import OfflineScores
+from replaybench.evidence.advice.advise import advise, advise_from, advise_on_buffer
+from replaybench.evidence.advice.probes import Question
+from replaybench.evidence.advice.proposal import Advice
+from replaybench.exchange.offline import Changes, replay_offline
+from replaybench.exchange.offline_scores import OfflineScores, extrapolation
+from replaybench.exchange.recorded_buffer import read_recording, recorded_rewards
 from replaybench.experiments.comparison import comparison_tables, verdict
 from replaybench.experiments.progress import plain_lines
+from replaybench.experiments.sweep import cores
 from replaybench.experiments.tables import noise_tables, score_tables
 from replaybench.experiments.text_table import plain_table
 from replaybench.replay.strategies.notation import parse
+from replaybench.reports.figures.all_figures import draw_offline
+from replaybench.reports.figures.style import file_names, save, style
+from replaybench.reports.figures.surfaces import solution_figure
 from replaybench.runtime.atomic import refuse_existing
 from replaybench.runtime.configuration import build
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.quantities import decimals, duration
 from replaybench.runtime.user_file import one_line_errors
 from replaybench.runtime.version import VERSION
-
-if TYPE_CHECKING:
-    import xarray as xr
-
-    from replaybench.baselines.fuzzy_q_iteration import Solution
-    from replaybench.evidence.advice.proposal import Advice
 
 _LEAST_LEARNERS = 8
 
@@ -52,12 +55,6 @@ def show_baseline(
     rule: Rule | None, output: Path | None,
 ) -> None:  # fmt: skip
     """Solve a plant by dynamic programming, print convergence and scores, and draw the value and the policy."""
-    from replaybench.baselines.controllers import linear_quadratic_regulator
-    from replaybench.baselines.fuzzy_q_iteration import Variant, solve
-    from replaybench.baselines.grid_choice import reference_solution
-    from replaybench.reports.figures.style import save, style
-    from replaybench.reports.figures.surfaces import solution_figure
-
     plant = with_equations(make_plant(name, **parameters), "dynamic programming")
     if not plant.grid_nodes:
         raise UserError(f"{plant.name} declares no grid_nodes, so dynamic programming has no grid to work on")
@@ -141,11 +138,6 @@ def show_replay(
     changes: Changes,
 ) -> OfflineScores:  # fmt: skip
     """Train learners offline from a buffer file, and print, store and return their scores and those of online runs."""
-    from replaybench.exchange.offline import replay_offline
-    from replaybench.exchange.offline_scores import extrapolation
-    from replaybench.exchange.recorded_buffer import read_recording, recorded_rewards
-    from replaybench.reports.figures.all_figures import draw_offline
-
     strategy, learner = parse(strategy_text), spelled(learner)
     if stream and (capacity is not None or str(strategy) != "FULL[Uniform]"):
         raise UserError("--stream draws from the whole file, block by block; leave --strategy and --capacity out")
@@ -265,11 +257,6 @@ def advice(
     The advice is based on `run`, which is a run folder or a buffer file. If `run` is None, new runs are made in
     `folder`, and `options` are further settings of these runs (see `Question`).
     """
-    from replaybench.evidence.advice.advise import advise, advise_from, advise_on_buffer
-    from replaybench.evidence.advice.probes import Question
-    from replaybench.experiments.sweep import cores
-    from replaybench.reports.figures.style import file_names
-
     plant = None if plant is None else PLANTS.spelled(plant)
     if run is not None:
         if run.is_file():

@@ -222,20 +222,20 @@ def setting_values(entries: Sequence[str]) -> dict[str, Any]:
 
 
 _SHARED: Final = {
-    "strategy": "With a run folder: strategy of the cell to use.",
-    "learner": "With a run folder: learner of the cell to use.",
-    "noise": "With a run folder: noise of the cell to use.",
-    "frequency": "With a run folder: control rate in Hz of the cell to use.",
-    "seed": "With a run folder: seed that chooses the cell and the member to use.",
+    "strategy": "Use the cell of the run folder with this strategy.",
+    "learner": "Use the cell of the run folder with this learner.",
+    "noise": "Use the cell of the run folder with this noise.",
+    "frequency": "Use the cell of the run folder with this control rate (Hz).",
+    "seed": "Use the cell and the member of the run folder with this seed.",
     "quiet": "Print errors only.",
-    "format": "Text, or only the tables as JSON, CSV or Markdown.",
+    "format": "Print text, or only the tables as JSON, CSV or Markdown.",
     "root_seed": "Root seed of the random numbers.",
-    "workers": "Worker processes; one per core if not given.",
-    "cluster": "Address of a Dask scheduler (tcp://host:8786) to run the cells on instead.",
-    "checkpoint_seconds": "Least time between the checkpoints of a running cell; changes no numbers.",
-    "dry_run": "Print the cells and what they need in time, memory and disk; run nothing.",
+    "workers": "Number of worker processes, one per core if not given.",
+    "cluster": "Address of a Dask scheduler (tcp://host:8786), whose workers then run the cells.",
+    "checkpoint_seconds": "Least time between the checkpoints of a running cell. It changes no numbers.",
+    "dry_run": "Print the cells and the time, memory and disk space that they need, but run nothing.",
     "no_measure": "With --dry-run: do not measure the speed of types of cells that are new here (up to 5 s each).",
-    "parameters": "Parameters of the plant as NAME=VALUE; each is an option, too, as in --inertia 1.91e-4.",
+    "parameters": "Parameters of the plant as NAME=VALUE. Each parameter is also an option, as in --inertia 1.91e-4.",
 }
 """Descriptions of options of several commands, used if the docstring of a command does not describe the option."""
 _WRITTEN: Final = {"parameters": "NAME=VALUE …", "columns": "NAME=COLUMN …", "na": "WORD …", "set": "NAME=VALUE …"}

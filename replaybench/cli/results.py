@@ -89,12 +89,12 @@ def show(
             film ends with the first episode that ends after three seconds, or after 500 pictures.
         member: Index, from 0, of a member (an independent run) whose policy is in the file. If not given, the member
             with the best last greedy episode is shown.
-        learner: With a run folder: learner of the cell to use. With a policy file, this is needed only if the learner
-            is your own.
-        noise: With a run folder: noise of the cell to use. Otherwise, this is the noise on the plant. By default, it is
-            that of the policy's training, or 0 under random actions.
-        frequency: With a run folder: control rate in Hz of the cell to use. Without a policy, this is the rate at which
-            actions change.
+        learner: Use the cell of the run folder with this learner. With a policy file, this is needed only if the
+            learner is your own.
+        noise: Use the cell of the run folder with this noise. Otherwise, this is the noise on the plant. By default, it
+            is that of the policy's training, or 0 under random actions.
+        frequency: Use the cell of the run folder with this control rate (Hz). Without a policy, this is the rate at
+            which actions change.
     """
     from replaybench.experiments.cell_lookup import find_policy
     from replaybench.reports.films import show as show_film
@@ -136,8 +136,8 @@ def inspect(
         member: Index, from 0, of the member (an independent run) whose buffer is described. If not given, all members
             are described together.
         figure: File (.png, .svg or .pdf) to draw the composition of a buffer into.
-        plant: With a run folder: plant of the cell to use. With a buffer, this is needed only if the plant is your own
-            (path/to/file.py:ClassName).
+        plant: Use the cell of the run folder with this plant. With a buffer, this is needed only if the plant is your
+            own (path/to/file.py:ClassName).
     """
     from replaybench.cli.console import printing
     from replaybench.experiments.cell_lookup import find_inspected
@@ -213,8 +213,8 @@ def export(
             (.csv, .json, .md, .parquet), which has one row for each step, in physical units.
         member: Index, from 0, of the recording (one independent run) to write. If not given, all recordings are
             written.
-        plant: With a run folder: plant of the cell to use. With a buffer, this is needed only if the plant is your own
-            (path/to/file.py:ClassName).
+        plant: Use the cell of the run folder with this plant. With a buffer, this is needed only if the plant is your
+            own (path/to/file.py:ClassName).
         output: Folder of Minari datasets. If not given, it is $MINARI_DATASETS_PATH, or else ~/.minari/datasets.
     """
     from replaybench.cli.console import make_console
@@ -246,10 +246,10 @@ def export_policy(
             the best last greedy episode is chosen.
         output: File to write. If not given, it is policy.h, .pt2 or .onnx next to the policy file. C functions take the
             name of the file.
-        plant: With a run folder: plant of the cell to use. With a file, this is needed only if the plant is your own
+        plant: Use the cell of the run folder with this plant. With a file, this is needed only if the plant is your own
             (path/to/file.py:ClassName).
-        learner: With a run folder: learner of the cell to use. With a file, this is needed only if the learner is your
-            own.
+        learner: Use the cell of the run folder with this learner. With a file, this is needed only if the learner is
+            your own.
     """
     from replaybench.exchange.policy_export import export_policy
     from replaybench.experiments.cell_lookup import find_policy

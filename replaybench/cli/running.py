@@ -243,8 +243,8 @@ def replay(
         set: Changed settings of the learner, as in --set tau=0.005 exploration.first_amplitude=0.5 'hidden=[64, 64]'.
         discount: Discount factor of a control step. If not given, it is that of the run that filled the buffer.
         evaluation_noise: Noise during evaluation. If not given, it is the noise in the buffer.
-        from_learner: With a run folder: learner of the cell to use.
-        from_strategy: With a run folder: strategy of the cell to use.
+        from_learner: Use the cell of the run folder with this learner.
+        from_strategy: Use the cell of the run folder with this strategy.
         output: Folder for policy, scores and figure. If not given, it is
             runs/replay-<file>-<learner>-<strategy>-<updates>.
     """

@@ -71,7 +71,7 @@ class ActionLevels:
         self.table: AnyFloats = np.stack(grid, axis=-1).reshape(-1, actions)
 
 
-Arrays = dict[str, NDArray[Any]]
+Arrays = dict[str, np.ndarray]
 
 
 class Learner:
@@ -314,7 +314,7 @@ class Learner:
         self.memory.forget(ended)
         return remembered
 
-    def metrics(self, stored: Mapping[str, AnyFloats]) -> Mapping[str, NDArray[Any]]:
+    def metrics(self, stored: Mapping[str, AnyFloats]) -> Mapping[str, np.ndarray]:
         """Return metrics of learning by name, such as divergences, with one number per member.
 
         `stored` contains the fields `[M, n, width]` of n stored experiences of each member, by name.
@@ -348,7 +348,7 @@ class Learner:
         self.steps += self._updates_of(batch)
         return first
 
-    def annotations(self, batch: Batch) -> AnyFloats:
+    def empty_per_sample(self, batch: Batch) -> AnyFloats:
         """Return an uninitialised array with one entry for each sample of a batch.
 
         The shape is `[M, B]` for B samples of each member, or `[M·U, B]` if the batch is for U updates.
@@ -424,7 +424,7 @@ class Learner:
         exploration = {f"exploration_{name}": array for name, array in self.exploration.state_dict().items()}
         return {**exploration, **self.density.state_dict(), **self.memory.state_dict()}
 
-    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         """Restore the arrays that `state_dict` returned, so that the learner continues with bit-identical results."""
         for name, array in self.state_dict().items():
             array[...] = state[name]

@@ -159,7 +159,7 @@ SETTING_WORDS: Final = {
     "policy_rate": "learning rate of the policy",
     "policy_return": "return in the policy gradient: opc (traces of 1) or ret (Retrace)",
     "rate": "learning rate of the network",
-    "replays_per_experience": "mean number of replays of an experience; the batch size gives one update per step",
+    "replays_per_experience": "mean number of replays of an experience; equal to the batch size: one update per step",
     "retrace": "whether returns are computed by Retrace; false: by importance sampling",
     "samples": "number of sampled actions of the dueling network",
     "segment": "number of steps in a segment",

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import h5py
 import numpy as np
-from numpy.typing import NDArray
 
 from replaybench.runtime.errors import UserError
 
@@ -37,7 +36,7 @@ def chunk_rows(shape: tuple[int, ...], itemsize: int) -> int:
     return min(shape[1], max(1, CHUNK_BYTES // row_bytes))
 
 
-def pack(rows: NDArray[Any], count: int) -> bytes:
+def pack(rows: np.ndarray, count: int) -> bytes:
     """Compress a chunk of `count` rows by byte shuffling and deflate, with zeros in place of missing rows."""
     if len(rows) < count:
         rows = np.concatenate([rows, np.zeros((count - len(rows), *rows.shape[1:]), rows.dtype)])
@@ -45,7 +44,7 @@ def pack(rows: NDArray[Any], count: int) -> bytes:
     return zlib.compress(np.ascontiguousarray(numbers.T).data, LEVEL)
 
 
-def unpack(stored: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+def unpack(stored: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
     """Decompress a chunk that `pack` compressed, and raise `ValueError` if the number of bytes is wrong."""
     size = math.prod(shape) * dtype.itemsize
     stream = zlib.decompressobj()

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,7 +117,7 @@ class TraceRule:
     names: tuple[str, ...] = ()
     """Names of the K values that the rule maintains for each step."""
 
-    def followed(self, values: Floats32, last: Slots, experience: Mapping[str, NDArray[Any]]) -> None:
+    def followed(self, values: Floats32, last: Slots, experience: Mapping[str, np.ndarray]) -> None:
         """Update traces for the new experience of each member, before the buffer stores or discards the experience.
 
         A trace is a value that the learner maintains for each stored step. A slot is an index in the buffer, and a
@@ -150,7 +150,7 @@ class TraceRule:
         """
 
     def annotated(
-        self, values: Floats32, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, NDArray[Any]]
+        self, values: Floats32, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, np.ndarray]
     ) -> None:
         """Update traces from the values that the learner returns for sampled steps, such as TD errors.
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from replaybench.data.documents import parse_json
 from replaybench.runtime.atomic import atomic_path
@@ -24,7 +23,7 @@ _MAY_BE_INFINITE: Final = "observation.bound"
 """Name of the bound on normalised observations, which is infinite if a learner does not clip observations."""
 
 
-def write_policy(path: Path, weights: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> None:
+def write_policy(path: Path, weights: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> None:
     """Write named weights and metadata of JSON types to a policy file atomically.
 
     The first axis of each array of weights is the member, that is the index of an independent run.
@@ -38,7 +37,7 @@ def write_policy(path: Path, weights: Mapping[str, NDArray[Any]], facts: Mapping
         save_file(plain, temporary, metadata)
 
 
-def read_policy(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def read_policy(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Read and verify a policy file, and return its metadata and its weights by name.
 
     Raises:
@@ -61,14 +60,14 @@ def read_policy(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     return parse_json(metadata.get("facts", ""), f"{path} is damaged: its facts are no JSON object"), weights
 
 
-def members_in(path: Path, weights: Mapping[str, NDArray[Any]]) -> int:
+def members_in(path: Path, weights: Mapping[str, np.ndarray]) -> int:
     """Return the number of independent runs in a policy file, or raise `UserError` if arrays lack the axis of runs."""
     if not weights or any(array.ndim == 0 or array.dtype.kind not in "fiu" for array in weights.values()):
         raise UserError(f"{path} holds no weights of members")
     return min(map(len, weights.values()))
 
 
-def failed_members(weights: Mapping[str, NDArray[Any]]) -> list[int]:
+def failed_members(weights: Mapping[str, np.ndarray]) -> list[int]:
     """Return the indices of members (independent runs) with a NaN or infinite weight, whose training diverged."""
     broken = {
         name: np.isnan(array) if name == _MAY_BE_INFINITE else ~np.isfinite(array) for name, array in weights.items()
@@ -77,7 +76,7 @@ def failed_members(weights: Mapping[str, NDArray[Any]]) -> list[int]:
     return [member for member, valid in enumerate(map(all, zip(*finite, strict=False))) if not valid]
 
 
-def take_members(path: Path, weights: Mapping[str, NDArray[Any]], members: Collection[int]) -> dict[str, NDArray[Any]]:
+def take_members(path: Path, weights: Mapping[str, np.ndarray], members: Collection[int]) -> dict[str, np.ndarray]:
     """Return the weights of the given members (independent runs) of a policy file, in the given order.
 
     Call this function before stored weights are used, because it refuses members whose training diverged.
@@ -98,7 +97,7 @@ def take_members(path: Path, weights: Mapping[str, NDArray[Any]], members: Colle
     return {name: array[list(members)] for name, array in weights.items()}
 
 
-def digest(facts: str, weights: Mapping[str, NDArray[Any]]) -> str:
+def digest(facts: str, weights: Mapping[str, np.ndarray]) -> str:
     """Return the checksum of the metadata (a JSON text) and the weights of a policy file."""
     content = hashlib.blake2b(facts.encode(), digest_size=16)
     for name, array in sorted(weights.items()):

@@ -22,7 +22,6 @@ from typing import Any, Final, Literal, Protocol
 
 import h5py
 import numpy as np
-from numpy.typing import NDArray
 
 from replaybench.data.array_check import LEVEL, Stored, attribute, chunk_rows, pack, plain_arrays, unpack
 from replaybench.data.documents import parse_json
@@ -63,7 +62,7 @@ def fill(path: Path, extents: list[tuple[int, Column]]) -> None:
                 address += piece.nbytes
 
 
-def _piece(array: Column, key: Key) -> NDArray[Any]:
+def _piece(array: Column, key: Key) -> np.ndarray:
     """Return a part of an array, or raise `ValueError` if an object computes a part of the wrong shape or dtype."""
     piece = np.asarray(array[key])
     rows = [len(range(*at.indices(size))) for at, size in zip(key, array.shape, strict=False) if isinstance(at, slice)]
@@ -88,7 +87,7 @@ def _keys(shape: tuple[int, ...], itemsize: int, together: bool) -> Iterator[Key
         yield from ((member, slice(start, min(start + step, shape[1]))) for start in range(0, shape[1], step))
 
 
-def _contiguous(array: NDArray[Any]) -> NDArray[Any]:
+def _contiguous(array: np.ndarray) -> np.ndarray:
     if array.ndim and array.strides[-1] == array.itemsize and not array.flags.c_contiguous:
         # A copy of short rows is faster if each row is one item.
         array = array.view(np.dtype((np.void, array.shape[-1] * array.itemsize)))
@@ -160,7 +159,7 @@ class Record:
         dtypes = {name: stored.dtype.str for name, stored in self._stored.items()}
         self.header = Header(str(attribute(file, "kind")), facts, shapes, dtypes)
 
-    def read(self, name: str, member: int | None = None, rows: slice | None = None) -> NDArray[Any]:
+    def read(self, name: str, member: int | None = None, rows: slice | None = None) -> np.ndarray:
         """Read an array or a part of an array, and verify only the blocks of the file that contain this part.
 
         Args:
@@ -194,18 +193,18 @@ class Record:
         with _errors_in_one_line(self.path, self._view):
             self.sealed.verify()
 
-    def _read_rows(self, stored: Stored, member: int, start: int, stop: int) -> NDArray[Any]:
+    def _read_rows(self, stored: Stored, member: int, start: int, stop: int) -> np.ndarray:
         row = math.prod(stored.shape[2:])
         first = (member * math.prod(stored.shape[1:]) + start * row) * stored.dtype.itemsize
         return self._read_range(stored, first, (stop - start, *stored.shape[2:]) if len(stored.shape) > 1 else ())
 
-    def _read_range(self, stored: Stored, first: int, shape: tuple[int, ...]) -> NDArray[Any]:
+    def _read_range(self, stored: Stored, first: int, shape: tuple[int, ...]) -> np.ndarray:
         out = np.empty(shape, stored.dtype)
         if out.size:
             self.sealed.read(stored.address + first - HEAD, out.reshape(-1).view(np.uint8).data)
         return out
 
-    def _unpack_rows(self, stored: Stored, member: int, start: int, stop: int) -> NDArray[Any]:
+    def _unpack_rows(self, stored: Stored, member: int, start: int, stop: int) -> np.ndarray:
         out = np.empty((stop - start, *stored.shape[2:]), stored.dtype)
         high = stored.chunk_rows
         for first in range(start // high * high, stop, high):
@@ -251,7 +250,7 @@ def read_header(path: Path, kind: str | None = None) -> Header:
         return record.header
 
 
-def read_record(path: Path, kind: str | None = None) -> tuple[Header, dict[str, NDArray[Any]]]:
+def read_record(path: Path, kind: str | None = None) -> tuple[Header, dict[str, np.ndarray]]:
     """Read a record (an HDF5 file with checksums), verify every byte, and return the header and the arrays by name.
 
     Arguments and errors are those of `open_record`.

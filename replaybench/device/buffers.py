@@ -92,7 +92,7 @@ class DeviceBuffers:
         ends = np.cumsum(list(fields.values())).tolist()
         self._firsts, self.width = dict(zip(fields, [0, *ends[:-1]], strict=True)), ends[-1]
         own = self.settings = ReplaySettings(capacity=capacity, beta_first=1.0, beta_last=1.0)
-        self.tables: dict[str, NDArray[Any]] = {}
+        self.tables: dict[str, np.ndarray] = {}
         self.arrays: dict[str, tuple[int, np.dtype[Any], tuple[int, ...]]] = {}
         self.bytes = STATE.itemsize
         own.drop = float(strategy.drop.probability) if strategy.drop else 0.0
@@ -142,11 +142,11 @@ class DeviceBuffers:
             if name in self.arrays:
                 self.view(memory, name)[:] = 0xFFFFFFFF
 
-    def state(self, memory: NDArray[np.uint8]) -> NDArray[Any]:
+    def state(self, memory: NDArray[np.uint8]) -> np.ndarray:
         """Return the counters of M buffers, a structured array `[M]`, as a view of the buffers' memory `[M, bytes]`."""
         return memory[:, : STATE.itemsize].view(STATE)[:, 0]
 
-    def view(self, memory: NDArray[np.uint8], name: str) -> NDArray[Any]:
+    def view(self, memory: NDArray[np.uint8], name: str) -> np.ndarray:
         """Return the array `name` of M buffers, `[M, …]`, as a view of the buffers' memory `[M, bytes]`."""
         start, dtype, shape = self.arrays[name]
         flat = memory[:, start : start + dtype.itemsize * math.prod(shape)].view(dtype)
@@ -179,6 +179,6 @@ class DeviceBuffers:
         return OrderPlaces(bits, run, slots)
 
 
-def _rank_sums(alpha: float, count: int) -> NDArray[Any]:
+def _rank_sums(alpha: float, count: int) -> np.ndarray:
     """Return the sums Σ_{r ≤ k} r^−α over ranks r, for k = 0 … count, with the exponent `alpha`."""
     return np.append(0.0, np.cumsum(np.arange(1.0, count + 1) ** -alpha, dtype=np.longdouble)).astype(np.float64)

@@ -6,7 +6,6 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from replaybench.device.build import device_code, linked_code
 from replaybench.device.program import Program, Rounds, members_at_once
@@ -138,7 +137,7 @@ class GPU:
             self._held[first] = self._copied(self.program.memory[first:end])
         return self._held[first]
 
-    def _copied(self, array: NDArray[Any]) -> Any:
+    def _copied(self, array: np.ndarray) -> Any:
         from cuda.bindings import runtime
 
         array = np.ascontiguousarray(array)
@@ -155,7 +154,7 @@ class GPU:
         _checked(runtime.cudaMemcpy(int(buffer.handle), array.ctypes.data, array.nbytes, kind))
         return buffer
 
-    def _copy_back(self, buffer: Any, array: NDArray[Any], start: int = 0) -> None:
+    def _copy_back(self, buffer: Any, array: np.ndarray, start: int = 0) -> None:
         """Copy a GPU buffer into an array with the same distance between rows, from byte `start` of each row."""
         from cuda.bindings import runtime
 

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from replaybench.controllers.algorithms.ddpg import DDPG
 from replaybench.controllers.algorithms.dqn import DQN
@@ -81,7 +80,7 @@ class DeviceLearner:
         for part, columns, array in self._parts(hot, cold):
             array[...] = part[:, columns]
 
-    def _parts(self, hot: Floats32, cold: Floats32) -> Iterator[tuple[Floats32, Integers, NDArray[Any]]]:
+    def _parts(self, hot: Floats32, cold: Floats32) -> Iterator[tuple[Floats32, Integers, np.ndarray]]:
         """Yield for each array of the learner whether it lies in `hot` or `cold`, its columns there, and the array."""
         learner, start = self.learner, 0
         for name, network in (*self._trained.items(), *learner.targets.items()):

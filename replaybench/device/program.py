@@ -120,11 +120,11 @@ class Program:
         """Return the byte range of a part (`run`, `hot`, `cold` or `replay`) within the memory of one learner."""
         return self._parts[name]
 
-    def state(self) -> dict[str, NDArray[Any]]:
+    def state(self) -> dict[str, np.ndarray]:
         """Return a checkpoint of the training as arrays by name, from which training can continue."""
         return {"memory": self.memory.copy(), "rounds": np.full(len(self.memory), self.rounds)}
 
-    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
+    def load_state(self, state: dict[str, np.ndarray]) -> None:
         """Restore a checkpoint of `state()`, so that training continues bit for bit."""
         self.memory[:], self.rounds = state["memory"], int(state["rounds"][0])
 

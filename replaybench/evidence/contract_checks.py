@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 
 from replaybench.controllers.interface.noise import Explored
@@ -103,7 +102,7 @@ def _annotations(cell: Cell) -> str:
 
 
 def _explores_again(cell: Cell) -> str:
-    def copied(explored: Explored) -> dict[str, NDArray[Any]]:
+    def copied(explored: Explored) -> dict[str, np.ndarray]:
         named = {"action": explored.action, "deviation": explored.deviation, **explored.extras}
         return {name: np.array(array) for name, array in named.items()}
 

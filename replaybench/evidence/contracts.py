@@ -9,7 +9,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from gymnasium.utils.env_checker import check_env
-from numpy.typing import NDArray
 from scipy import stats
 
 from replaybench.data.batch import ReplayBatch, TraceRule
@@ -62,7 +61,7 @@ def difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
     return f"{', '.join(differ)} differ" if differ else ""
 
 
-def rows(run: Mapping[str, NDArray[Any]], members: list[int]) -> dict[str, NDArray[Any]]:
+def rows(run: Mapping[str, np.ndarray], members: list[int]) -> dict[str, np.ndarray]:
     """Select the given indices along the first axis of every array in a dictionary."""
     return {name: array[members] for name, array in run.items()}
 
@@ -155,7 +154,7 @@ class Run:
             yield (batch := self.sample(update))
             self.replay.annotate(batch, {"td_error": self.random(at, _BATCH)})
 
-    def history(self, episodes: int) -> Iterator[dict[str, NDArray[Any]]]:
+    def history(self, episodes: int) -> Iterator[dict[str, np.ndarray]]:
         """Continue the run for a number of episodes, and yield a copy of each sampled batch as arrays by name."""
         for _ in range(episodes):
             self.collect()
@@ -164,7 +163,7 @@ class Run:
                     name: np.array(column) for name, column in batch.columns.items()
                 }
 
-    def saved(self) -> dict[str, NDArray[Any]]:
+    def saved(self) -> dict[str, np.ndarray]:
         """Return copies of the buffer's arrays by name, as in a checkpoint."""
         return {name: np.array(array) for name, array in self.replay.state_dict().items()}
 
@@ -291,7 +290,7 @@ def _actions(env: PopulationEnv, steps: int, members: int) -> Floats32:
     return np.random.Generator(np.random.PCG64(7)).uniform(-1, 1, (steps, members, *size)).astype(np.float32)
 
 
-def rollout(env: PopulationEnv, actions: Floats32) -> dict[str, NDArray[Any]]:
+def rollout(env: PopulationEnv, actions: Floats32) -> dict[str, np.ndarray]:
     """Apply a sequence of T actions to every member, and return all results of `step` by name, `[M, T, …]`.
 
     The results are observations, rewards, termination and truncation flags, and infos. Environments are not reset when
@@ -408,7 +407,7 @@ def _noise(plant: Plant) -> str:
     sigma = 0.05
     with _population(plant, 6, sensor_noise=sigma, actuator_noise=sigma, seed=5) as env:
         env.reset()
-        drawn: dict[str, list[NDArray[Any]]] = {"sensor_noise": [], "actuator_noise": []}
+        drawn: dict[str, list[np.ndarray]] = {"sensor_noise": [], "actuator_noise": []}
         for _ in range(30):
             state = env.get_state()
             running = ~(state["terminated"] | state["truncated"])

@@ -71,7 +71,7 @@ class ActorCritic(Learner):
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
         """Update every actor and critic once, and return the TD errors `[M, B]`, on which sampling may depend."""
         self.steps += 1
-        delta = self.annotations(batch)
+        delta = self.empty_per_sample(batch)
         _update(self._actor, self._critic, self.experiences(batch), self.config.tau, int(self.steps[0]), delta)
         return {"td_error": delta}
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from replaybench.controllers.interface.agent import Task
 from replaybench.controllers.registry import algorithm_of
@@ -22,10 +21,10 @@ from replaybench.runtime.arrays import Floats, Floats32, Integers
 from replaybench.runtime.errors import UserError, shown
 from replaybench.runtime.user_file import called, imports_only
 
-Arrays = dict[str, NDArray[Any]]
+Arrays = dict[str, np.ndarray]
 
 
-def as_steps(arrays: Mapping[str, NDArray[Any]], fields: Mapping[str, int]) -> Arrays:
+def as_steps(arrays: Mapping[str, np.ndarray], fields: Mapping[str, int]) -> Arrays:
     """Convert the arrays of a buffer of trajectory segments to those of a buffer of single steps.
 
     A segment is a range of successive steps. Each of the `fields` `[M, N, steps, width]`, with N segments of each of M
@@ -76,7 +75,7 @@ class Recording:
     plant: Plant
     frequency: float
     noise: float
-    arrays: dict[str, NDArray[Any]]
+    arrays: dict[str, np.ndarray]
     members: list[int]
     orders: list[Integers]
     failed: int

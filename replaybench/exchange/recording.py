@@ -6,7 +6,6 @@ from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.table import Table
 from rich.text import Text
 
@@ -217,10 +216,10 @@ def unvisited(counts: Integers, edges: Floats) -> tuple[tuple[float, float], ...
     return tuple((float(edges[run[0]]), float(edges[run[-1] + 1])) for run in runs)
 
 
-Arrays = dict[str, NDArray[Any]]
+Arrays = dict[str, np.ndarray]
 
 
-def member_arrays(plant: Plant, values: Mapping[str, NDArray[Any]], episode: Integers) -> Arrays:
+def member_arrays(plant: Plant, values: Mapping[str, np.ndarray], episode: Integers) -> Arrays:
     """Return the arrays of a buffer file that holds N recorded steps of one learner.
 
     Args:

@@ -23,6 +23,7 @@ from replaybench.experiments.effects import (
 )
 from replaybench.experiments.statistics import Interval, interval
 from replaybench.experiments.text_table import FittedTable
+from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.arrays import Bools, Floats
 from replaybench.runtime.errors import UserError, unknown
 from replaybench.runtime.quantities import decimals, duration, fixed
@@ -239,8 +240,6 @@ def baseline_of(data: xr.Dataset, asked: str | None, axis: Axis = "strategy") ->
     if asked is None:
         return names[0]
     if axis == "strategy" and asked not in names:
-        from replaybench.replay.strategies.notation import parse
-
         asked = str(parse(asked))
     elif axis in ("noise", "frequency"):
         with contextlib.suppress(ValueError):

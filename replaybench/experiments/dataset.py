@@ -14,7 +14,6 @@ from typing import Any, Final, cast, get_args
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
 from replaybench.baselines.grid_choice import SMALLEST_SPAN, Rule
 from replaybench.baselines.references import Reference
@@ -141,7 +140,7 @@ def _blank_dataset(cells: Sequence[Cell]) -> xr.Dataset:
 
 
 def _add_arrays(
-    data: xr.Dataset, cell: Cell, point: tuple[int, ...], path: Path, arrays: Mapping[str, NDArray[Any]]
+    data: xr.Dataset, cell: Cell, point: tuple[int, ...], path: Path, arrays: Mapping[str, np.ndarray]
 ) -> None:
     greedy = (cell.members, cell.episodes // cell.greedy_every)
     due = dict.fromkeys(("reward", "episode_steps"), (cell.members, cell.episodes)) | {"reward_greedy": greedy}

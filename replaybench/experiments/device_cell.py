@@ -6,7 +6,7 @@ of a member is contiguous in the GPU's memory. The state is copied to the host w
 
 import time
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -181,11 +181,11 @@ class DeviceCell:
             row[: len(own)] = own
         return starts
 
-    def state_dict(self) -> dict[str, NDArray[Any]]:
+    def state_dict(self) -> dict[str, np.ndarray]:
         """Return the GPU's memory as arrays by name, as copied by the last call of `fetch`."""
         return self.program.state()
 
-    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         """Restore the state that `state_dict` returned, so that the run continues as if uninterrupted.
 
         Raises:

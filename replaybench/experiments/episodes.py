@@ -1,10 +1,8 @@
 """The running episodes of a population of learners, and the plant model that computes synthetic experiences."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from replaybench.controllers.interface.noise import Explored
 from replaybench.controllers.learner import Learner
@@ -99,7 +97,7 @@ class LiveEpisodes:
         for array in (self._scores, self._lengths, self._ended):
             array[:] = 0
 
-    def state_dict(self) -> dict[str, NDArray[Any]]:
+    def state_dict(self) -> dict[str, np.ndarray]:
         """Return the state of the running episodes for a checkpoint, without the state of the environment."""
         none_yet = np.zeros((len(self.total), 0, self.observation.shape[1]), np.float32)
         return {
@@ -112,7 +110,7 @@ class LiveEpisodes:
             "seen": np.stack(self._observations, axis=1) if self._observations else none_yet,
         }
 
-    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         """Restore the state that `state_dict` returned."""
         self.observation, self.sensor_noise = (np.array(state[n], np.float32) for n in ("observation", "sensor_noise"))
         self.active = np.asarray(state["active"]) != 0

@@ -85,7 +85,7 @@ _COORDINATES: Final = {*_AXIS_KINDS, "episode_metric", "update_every", "referenc
 _RENAMED: Final = {"told_by": "episode_metric"}
 """Names of arrays in files of earlier versions, mapped to their names today."""
 
-Labelled = tuple[tuple[str, ...], NDArray[Any]]
+Labelled = tuple[tuple[str, ...], np.ndarray]
 """Names of an array's axes, and the array."""
 
 
@@ -245,11 +245,11 @@ def _dataset(
     return data
 
 
-def _dtype(values: NDArray[Any]) -> str:
+def _dtype(values: np.ndarray) -> str:
     return {"U": _TEXT, "f": _NUMBER}.get(values.dtype.kind, _WHOLE)
 
 
-def _check_values(path: Path, name: str, values: NDArray[Any], dtype: str) -> None:
+def _check_values(path: Path, name: str, values: np.ndarray, dtype: str) -> None:
     if _dtype(values) != dtype and (_dtype(values), dtype) != (_WHOLE, _NUMBER):
         raise UserError(f"{path}: {name!r} must hold {dtype}, not {_dtype(values)}")
     known = values if dtype != _NUMBER or name in _AXIS_KINDS else values[~np.isnan(values)]

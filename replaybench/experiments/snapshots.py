@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from replaybench.baselines.grid_choice import Rule, reference_solution
 from replaybench.controllers.learner import Learner
@@ -74,7 +73,7 @@ def pixel_states(plant: OdePlant, pixels: int) -> Floats:
     return plant.normalise_state(np.stack(np.meshgrid(*along, indexing="ij"), axis=-1))
 
 
-def follow(plant: OdePlant, frequency: float, members: int, policy: Callable[[Floats32], NDArray[Any]]) -> Paths:
+def follow(plant: OdePlant, frequency: float, members: int, policy: Callable[[Floats32], np.ndarray]) -> Paths:
     """Simulate one noise-free episode of each member, with a policy that maps observations to normalised actions."""
     env = PopulationEnv(plant, members, frequency=frequency, nan_actions="fail")
     observation, infos = env.reset()
@@ -116,12 +115,12 @@ class Snapshots:
     ) -> None:
         self._rounds, self._ends, self._frequency = snapshot_rounds(rounds), tenth_ends(rounds), frequency
         count = len(self._rounds)
-        self.contents: dict[str, NDArray[Any]] = {
+        self.contents: dict[str, np.ndarray] = {
             "collected": np.zeros((members, TENTHS), np.int64),
             "origin": np.zeros((members, count, TENTHS), np.int64),
             "exploration": np.full((members, count), np.nan),
         }
-        self.policies: dict[str, NDArray[Any]] = {}
+        self.policies: dict[str, np.ndarray] = {}
         self.plant = plant if isinstance(plant, OdePlant) and has_surfaces(plant) else None
         seen = tuple(observe or plant.state_names) == plant.state_names and hasattr(agent, "value")
         if self.plant is not None and agent.greedy() is agent and seen:
@@ -169,7 +168,7 @@ class Snapshots:
         policies["path"][:, place, : paths.states.shape[1]] = paths.states[:kept]
         policies["greedy"][:, place] = paths.reward[:kept]
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> dict[str, np.ndarray]:
         """Return all arrays of the snapshots by name, for a checkpoint."""
         return self.contents | self.policies
 

@@ -198,7 +198,7 @@ class Replay:
         row_bytes = 4 * int(self.columns.rows.shape[2]) + 28
         return max(1, _CHUNK_BYTES // (len(self.members) * self.batch_size * row_bytes))
 
-    def add(self, experience: Mapping[str, NDArray[Any]], active: Bools, ended: Bools | None = None) -> None:
+    def add(self, experience: Mapping[str, np.ndarray], active: Bools, ended: Bools | None = None) -> None:
         """Add one new experience of each active member, unless the strategy discards the experience.
 
         Args:
@@ -376,7 +376,7 @@ class Replay:
         parts = (self.retention, self.sampling, self.drop, self.assembly, self.synth, self.weighting, self.noise)
         return [part for part in (*parts, self.traces) if part]
 
-    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         """Restore the arrays that `state_dict` returned, so that the buffer draws the same samples as the saved one.
 
         Raises:
@@ -431,7 +431,7 @@ def _mask_evicted(serial: NDArray[np.uint32], idx: Indices, drawn: NDArray[np.ui
 
 
 def _arriving_keys(
-    metric: str, experience: Mapping[str, NDArray[Any]], row: Floats32, columns: Columns, assembly: Assembly | None
+    metric: str, experience: Mapping[str, np.ndarray], row: Floats32, columns: Columns, assembly: Assembly | None
 ) -> Floats32:
     """Return the sort key of each member's new experience by a metric, shape `[M]`. Unknown keys are infinite."""
     if metric not in columns.spans:
@@ -444,7 +444,7 @@ def _arriving_keys(
 
 
 def _stored_keys(
-    metric: str, state: Mapping[str, NDArray[Any]], columns: Columns, assembly: Assembly | None, count: Integers
+    metric: str, state: Mapping[str, np.ndarray], columns: Columns, assembly: Assembly | None, count: Integers
 ) -> Floats32:
     """Return the sort keys of n saved experiences by a metric, shape `[M, n]`. Unused slots have the key NaN."""
     keys = np.asarray(state[metric], np.float32)

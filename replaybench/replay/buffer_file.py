@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from replaybench.data.batch import TraceRule
 from replaybench.data.record import Record
@@ -49,7 +48,7 @@ def replay_arrays(replay: Replay) -> dict[str, Any]:
     return {**state, **numbering(state["episode_starts"], state["serial"])}
 
 
-class RecordArrays(Mapping[str, NDArray[Any]]):
+class RecordArrays(Mapping[str, np.ndarray]):
     """A read-only mapping from names to the arrays of an open file.
 
     Arrays are read on request and are not cached.
@@ -65,7 +64,7 @@ class RecordArrays(Mapping[str, NDArray[Any]]):
         shapes = record.header.shapes
         self.names = [name.removeprefix(prefix) for name in shapes if name.startswith(prefix)]
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
+    def __getitem__(self, name: str) -> np.ndarray:
         if self.members is None:
             return self.record.read(self.prefix + name)
         return np.stack([self.record.read(self.prefix + name, member=m) for m in self.members])

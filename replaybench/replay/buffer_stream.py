@@ -7,7 +7,6 @@ blocks only. Over a pass, all experiences are sampled equally often on average. 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -148,7 +147,7 @@ class BufferStream(AbstractContextManager["BufferStream"]):
             "stream_blocks": self._number,
         }
 
-    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         """Restore the arrays that `state_dict` returned, for a stream with the same arguments."""
         held = np.asarray(state["stream_blocks"])
         for name, array in self.state_dict().items():
@@ -178,7 +177,7 @@ class BufferStream(AbstractContextManager["BufferStream"]):
         self._number[m, slot], self._start[m, slot], self._size[m, slot] = number, start, stop - start
         place = slice(slot * self.block_rows, slot * self.block_rows + stop - start)
 
-        def read(name: str) -> NDArray[Any]:
+        def read(name: str) -> np.ndarray:
             return self.record.read(name, member=self.recordings[m], rows=slice(start, stop))
 
         for name in self.columns.fields:

@@ -6,15 +6,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import Capsys, Patch
+from commands import Capsys, Patch, call, refused
 from recorded import Arrays, buffer, collect
+from refusals import refuses
 
-from replaybench.cli.main import main
 from replaybench.envs.ode.pendulum import Pendulum
 from replaybench.evidence.advice.advise import advise_on_buffer
-from replaybench.runtime.errors import UserError
 
 EPISODES, STEPS = 40, Pendulum().steps_per_episode(50)
+
+
+def explored(*amplitudes: float) -> np.ndarray:
+    """Return amplitudes of exploration that are each kept for an equal part of the run `[2, n, 1]`."""
+    return np.tile(np.repeat(np.array(amplitudes, np.float32), EPISODES * STEPS // len(amplitudes)), (2, 1))[..., None]
 
 
 @pytest.fixture(scope="module")
@@ -23,24 +27,23 @@ def learned() -> Arrays:
     arrays = collect(Pendulum(), EPISODES)
     along = np.clip(np.arange(EPISODES) / 20, 0, 1).repeat(STEPS)
     arrays["reward"] = np.tile(-10 + 8 * along, (2, 1)).astype(np.float32)[..., None]
-    arrays["exploration"] = np.tile(np.repeat([0.4, 0.1], EPISODES * STEPS // 2), (2, 1)).astype(np.float32)[..., None]
-    return arrays
-
-
-def shuffled(arrays: Arrays) -> Arrays:
-    """The same experiences, in slots that say nothing of their order."""
-    order = np.random.Generator(np.random.PCG64(2)).permutation(EPISODES * STEPS)
-    return {name: array[:, order] if array.ndim > 1 else array for name, array in arrays.items()}
+    return arrays | {"exploration": explored(0.4, 0.1)}
 
 
 def without(arrays: Arrays, *names: str) -> Arrays:
     return {name: array for name, array in arrays.items() if name not in names}
 
 
+def said_of(path: Path, **asked: Any) -> tuple[Any, str]:
+    found = advise_on_buffer(path, **{"plant": None, "memory": 0, "noise": None} | asked)
+    return found, " ".join(found.cautions)
+
+
 def test_the_curve_is_that_of_the_episodes_in_their_order(tmp_path: Path, learned: Arrays) -> None:
-    for arrays in (learned, shuffled(learned)):
-        found = advise_on_buffer(buffer(tmp_path / "b.h5", arrays, source="import", cell=None), None, 0, None)
-        assert found.capacity is not None
+    order = np.random.Generator(np.random.PCG64(2)).permutation(EPISODES * STEPS)
+    shuffled = {name: array[:, order] if array.ndim > 1 else array for name, array in learned.items()}
+    for arrays in (learned, shuffled):
+        found, _ = said_of(buffer(tmp_path / "b.h5", arrays, source="import", cell=None))
         # The first twentieth, two episodes, is where it began: −9.8. Nine tenths from there to −2 are −2.78, which the
         # mean of two episodes has reached with the 20th.
         assert (found.capacity.start, found.capacity.final) == pytest.approx((-9.8, -2.0))
@@ -57,22 +60,19 @@ def test_the_curve_is_that_of_the_episodes_in_their_order(tmp_path: Path, learne
 
 def test_noise_is_the_files_unless_it_is_told(tmp_path: Path, learned: Arrays) -> None:
     path = buffer(tmp_path / "b.h5", learned, noise=None)
-    quiet = advise_on_buffer(path, None, 0, None)
-    assert (quiet.traits.noise, str(quiet.chosen and quiet.chosen.name).endswith("[PER]")) == (0.0, True)
-    assert any("--noise" in each for each in quiet.cautions)
-    assert quiet.noise is None
-    noisy = advise_on_buffer(path, None, 0, 0.02)
-    assert (noisy.traits.noise, str(noisy.chosen and noisy.chosen.name).endswith("[PER]")) == (0.02, False)
-    assert not any("--noise" in said for said in noisy.cautions)
+    for told, noise, prioritised in ((None, 0.0, True), (0.02, 0.02, False)):
+        found, cautions = said_of(path, noise=told)
+        assert (found.noise, found.traits.noise) == (told, noise)
+        assert (found.chosen.name.endswith("[PER]"), "--noise" in cautions) == (prioritised, prioritised)
 
 
 def test_what_does_not_fit_is_not_proposed(tmp_path: Path, learned: Arrays) -> None:
     path = buffer(tmp_path / "b.h5", learned)
     for memory, fits in ((EPISODES * STEPS - 1, False), (EPISODES * STEPS, True)):
-        found = advise_on_buffer(path, None, memory, None)
+        found, _ = said_of(path, memory=memory)
         assert any(each.candidate.retention == "FULL" for each in found.ranked) == fits
         assert all((each.capacity or 0) <= memory for each in found.ranked)
-    assert advise_on_buffer(path, None, 100, None).traits.memory == pytest.approx(100 / (20 * STEPS))
+    assert said_of(path, memory=100)[0].traits.memory == pytest.approx(100 / (20 * STEPS))
 
 
 def test_a_capacity_that_holds_the_whole_log_is_not_proposed(tmp_path: Path, learned: Arrays) -> None:
@@ -80,19 +80,14 @@ def test_a_capacity_that_holds_the_whole_log_is_not_proposed(tmp_path: Path, lea
     whole, path = EPISODES * STEPS, tmp_path / "b.h5"
     late = learned | {"reward": learned["reward"] * 0 - 1}
     late["reward"][:, : whole - STEPS] = -10 + np.linspace(0, 0.1, whole - STEPS)[:, None]
-    for arrays in (learned | {"collected": learned["collected"]}, late, without(learned, "episode")):
+    for arrays in (learned, late, without(learned, "episode")):
         for memory in (0, whole, whole - 1):
-            found = advise_on_buffer(buffer(path, arrays), None, memory, None)
+            found, _ = said_of(buffer(path, arrays), memory=memory)
             assert all((each.capacity or 0) < whole for each in found.ranked)
     for arrays in (late, without(learned, "episode")):
-        found = advise_on_buffer(buffer(path, arrays), None, 0, None)
+        found, said = said_of(buffer(path, arrays))
         assert {each.candidate.retention for each in found.ranked} == {"FULL"}
-        assert any("bounded retentions are left out" in each for each in found.cautions)
-
-
-def said_of(path: Path, **asked: Any) -> tuple[Any, str]:
-    found = advise_on_buffer(path, **{"plant": None, "memory": 0, "noise": None} | asked)
-    return found, " ".join(found.cautions)
+        assert "bounded retentions are left out" in said
 
 
 def test_what_a_file_lacks_is_not_made_up(tmp_path: Path, learned: Arrays) -> None:
@@ -102,10 +97,7 @@ def test_what_a_file_lacks_is_not_made_up(tmp_path: Path, learned: Arrays) -> No
         (learned | {"reward": level.repeat(STEPS, axis=1).astype(np.float32)}, "its episodes do not significantly"),
         (without(learned, "episode"), "the file does not say where episodes begin"),
         (learned | {"episode": learned["episode"] // 3}, "14 whole episodes are too few"),
-        (
-            learned | {"episode": learned["episode"] * 0, "episode_begins": np.zeros(2, np.uint8)},
-            "0 whole episodes are",
-        ),
+        (learned | {"episode": learned["episode"] * 0, "episode_begins": np.zeros(2, np.uint8)}, "0 whole episodes"),
     )
     for arrays, why in cases:
         found, said = said_of(buffer(path, arrays))
@@ -143,8 +135,7 @@ def test_segments_are_read_as_steps(tmp_path: Path, learned: Arrays) -> None:
     path = buffer(tmp_path / "b.h5", cut, unit=unit, batch_size=4, fields=fields)
     found, _ = said_of(path)
     assert (found.capacity.steps, found.capacity.stored) == (20 * STEPS, whole)
-    with pytest.raises(UserError, match="--memory 79 is smaller than a batch of 80"):
-        said_of(path, memory=79)
+    refuses("--memory 79 is smaller than a batch of 80", said_of, path, memory=79)
     assert said_of(path, memory=80)[0].ranked[0].capacity == 80
 
 
@@ -164,8 +155,7 @@ def test_a_rate_that_the_plant_cannot_have_leaves_traits_unknown(tmp_path: Path,
 
 @pytest.mark.parametrize(("last", "decay"), [(0.0, np.inf), (0.4, 1.0)])
 def test_decay_is_measured_or_that_of_settings(tmp_path: Path, learned: Arrays, last: float, decay: float) -> None:
-    explored = np.tile(np.repeat([0.4, last], EPISODES * STEPS // 2), (2, 1)).astype(np.float32)[..., None]
-    arrays = learned | {"exploration": explored}
+    arrays = learned | {"exploration": explored(0.4, last)}
     assert said_of(buffer(tmp_path / "b.h5", arrays, cell=None))[0].traits.decay == decay
     exploration = {"first_amplitude": 1.0, "last_amplitude": 0.1, "decay_episodes": 2 * EPISODES}
     cell = {"learner": "DDPG", "settings": {"exploration": exploration}}
@@ -184,29 +174,20 @@ def test_decay_is_measured_or_that_of_settings(tmp_path: Path, learned: Arrays, 
     ],
 )
 def test_bad_input_is_one_line(
-    words: tuple[str, ...],
-    said: str,
-    learned: Arrays,
-    tmp_path: Path,
-    monkeypatch: Patch,
-    capsys: Capsys,
+    words: tuple[str, ...], said: str, learned: Arrays, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     monkeypatch.chdir(tmp_path)
     buffer(Path("b.h5"), learned, parameters={})
     Path("run").mkdir()
     Path("log.csv").write_text("time,angle\n0,1\n")
-    with pytest.raises(SystemExit, match="2"):
-        main(["advise", *words])
-    (line,) = capsys.readouterr().err.splitlines()
-    assert said in line
+    assert said in refused(capsys, "advise", *words)
 
 
 def test_text_and_json_agree(tmp_path: Path, learned: Arrays, capsys: Capsys) -> None:
     path = buffer(tmp_path / "b.h5", learned, noise=None)
     outputs = []
     for form in ("text", "json"):
-        with pytest.raises(SystemExit, match="0"):
-            main(["advise", str(path), "--format", form])
+        assert call("advise", path, "--format", form) == 0
         outputs.append(capsys.readouterr().out)
     text, record = outputs[0], json.loads(outputs[1])
     assert f"use {record['strategy']}" in text

@@ -11,14 +11,15 @@ import pytest
 import xarray as xr
 from commands import Capsys, Patch
 from made_results import made_results
+from refusals import refuses
 from rich.console import Console
 
 from benchmarks.tables.claims import why_not
 from replaybench.data.run_folder import RunFolder
 from replaybench.evidence.claim import Claim, Claims, Verdict, Word, claim_files, judge, read_claims
-from replaybench.evidence.claims_evidence import STATISTIC, find, measured, read_evidence
+from replaybench.evidence.claims_evidence import STATISTIC, Evidence, find, measured, read_evidence
 from replaybench.evidence.preset import read_preset, take_over
-from replaybench.experiments.dataset import add_scores
+from replaybench.experiments.dataset import AXES, add_scores
 from replaybench.experiments.effects import Effect
 from replaybench.experiments.results_file import write_results
 from replaybench.experiments.statistics import interquartile_mean
@@ -26,19 +27,20 @@ from replaybench.experiments.study import Cell
 from replaybench.experiments.study_record import resolved, write_toml
 from replaybench.reports.figures import claims as show
 from replaybench.reports.figures.claims import MARKS, claims_figure, still_needed
-from replaybench.runtime.configuration import build
-from replaybench.runtime.errors import UserError
 
-CLAIM = {
-    "id": "x",
-    "source": "Figure 12",
-    "statement": "…",
-    "preset": "debruin2018/fig12",
-    "where": {"plant": "Magman"},
-    "plus": [{"strategy": "FULL[PER]"}],
-    "expects": "more",
-    "relevance": 0.1,
-}
+PRESET = "debruin2018/fig12"
+BETTER = Claim(
+    id="x",
+    source="Figure 12",
+    statement="[One] is better.",
+    preset=PRESET,
+    where={"plant": "PendulumDCSC"},
+    plus=({"strategy": "FULL[PER]"},),
+    minus=({"strategy": "FIFO[Uniform]"},),
+    expects="more",
+    relevance=0.03,
+)
+JUDGED = replace(BETTER, relevance=0.1)
 MEASURE = re.compile(r"final|best|rise|greedy|reward|whole|evaluation( \d+)?|(first|last) [1-9]\d*|(noise|metric) .+")
 
 
@@ -57,17 +59,13 @@ def test_claims_of_a_paper_are_sound(name: str) -> None:
 @pytest.mark.parametrize(
     ("changed", "problem"),
     [
-        ({"plus": [{"strategy": "FULL[TDE]"}]}, "names 0 cells"),
+        ({"plus": ({"strategy": "FULL[TDE]"},)}, "names 0 cells"),
         ({"where": {}}, "names 2 cells"),
         ({"where": {"rate": 50}}, "axis 'rate'"),
     ],
 )
-def test_cells_that_a_preset_lacks_are_refused(changed: dict[str, object], problem: str) -> None:
-    with pytest.raises(UserError, match=problem):
-        build(Claim, {**CLAIM, **changed}, "claim").cells()
-
-
-JUDGED = Claim(id="x", source="", statement="", preset="debruin2018/fig12", plus=({},), expects="more", relevance=0.1)
+def test_cells_that_a_preset_lacks_are_refused(changed: dict[str, Any], problem: str) -> None:
+    refuses(problem, replace(BETTER, **changed).cells)
 
 
 def verdict(mean: float, sd: float = 0.1, n: int = 50, **changed: Any) -> Verdict:
@@ -81,36 +79,24 @@ def effect(differences: np.ndarray) -> Effect:
     return Effect(differences, STATISTIC)
 
 
-@pytest.mark.parametrize(
-    ("mean", "expects", "word"),
-    [
-        (0.2, "more", "reproduced"),
-        (0.09, "more", "undecided"),  # surely more than nothing, perhaps less than matters
-        (0.04, "more", "smaller than relevant"),  # significantly more than nothing, and less than a relevant amount
-        (0.0, "more", "contradicted"),
-        (-0.2, "more", "contradicted"),
-        (0.01, "less", "contradicted"),
-        (-0.2, "less", "reproduced"),
-        (0.2, "less", "contradicted"),
-        (0.0, "same", "reproduced"),
-        (0.05, "same", "reproduced"),
-        (0.09, "same", "undecided"),
-        (0.2, "same", "contradicted"),
-        (-0.2, "same", "contradicted"),
-        (0.2, "not more", "contradicted"),
-        (0.09, "not more", "undecided"),
-        (0.02, "not more", "reproduced"),
-        (-0.2, "not more", "reproduced"),  # worse is not more
-        (-0.2, "not less", "contradicted"),
-        (0.2, "not less", "reproduced"),
-        (0.04, "not more", "reproduced"),
-    ],
-)
-def test_words(mean: float, expects: str, word: Word) -> None:
-    found = verdict(mean, expects=expects)
-    assert found.word == word
-    assert {"reproduced": found.supports, "contradicted": found.refutes}.get(word, 0.0) < 0.05
-    assert (found.more_seeds == 0) == (word != "undecided")
+WORDS: list[tuple[str, dict[float, Word]]] = [
+    ("more", {0.2: "reproduced", 0: "contradicted", -0.2: "contradicted"}),
+    # Both are surely more than nothing: the one perhaps less than matters, the other surely.
+    ("more", {0.09: "undecided", 0.04: "smaller than relevant"}),
+    ("less", {-0.2: "reproduced", 0.01: "contradicted", 0.2: "contradicted"}),
+    ("same", {0: "reproduced", 0.05: "reproduced", 0.09: "undecided", 0.2: "contradicted", -0.2: "contradicted"}),
+    ("not more", {-0.2: "reproduced", 0.02: "reproduced", 0.04: "reproduced", 0.09: "undecided", 0.2: "contradicted"}),
+    ("not less", {0.2: "reproduced", -0.2: "contradicted"}),
+]
+
+
+@pytest.mark.parametrize(("expects", "words"), WORDS)
+def test_words(expects: str, words: dict[float, Word]) -> None:
+    for mean, word in words.items():
+        found = verdict(mean, expects=expects)
+        assert found.word == word, mean
+        assert {"reproduced": found.supports, "contradicted": found.refutes}.get(word, 0.0) < 0.05
+        assert (found.more_seeds == 0) == (word != "undecided")
 
 
 def test_few_seeds_decide_nothing_and_more_of_them_are_asked_for() -> None:
@@ -130,8 +116,6 @@ def test_seeds_are_told_for_the_whole_family() -> None:
     assert found.more_seeds is not None
     assert 2.0 ** -(5 + found.more_seeds) * 20 < 0.05
 
-
-def test_no_number_of_seeds_is_asked_for_where_runs_are_alike() -> None:
     [found] = judge([JUDGED], [effect(np.zeros(8))])
     assert (found.word, found.more_seeds, still_needed(found)) == ("undecided", None, "all differences are equal")
 
@@ -159,45 +143,28 @@ def test_where_few_runs_make_the_mean_nothing_is_decided() -> None:
     assert rises.word == "smaller than relevant", "the mean of rise times depends on how long the runs are"
 
 
-def test_what_was_not_run_has_no_verdict_and_counts_in_its_family() -> None:
-    """Else a claim that is reproduced could become undecided when others are run."""
-    sure, close = verdict(0.2).effect, verdict(0.12, sd=0.45).effect
-    ran, missing = judge([JUDGED, JUDGED], [sure, None])
+def test_a_family_is_judged_together_and_what_was_not_run_counts_in_it() -> None:
+    """One of forty effects of nothing would look certain by itself; none is to change when others are run."""
+    ran, missing = judge([JUDGED, JUDGED], [verdict(0.2).effect, None])
     assert (ran.word, missing.word) == ("reproduced", "not run")
-    before = judge([JUDGED] * 10, [close, *[None] * 9])[0]
-    after = judge([JUDGED] * 10, [close, *[effect(np.zeros(8))] * 9])[0]
-    assert (before.word, before.supports, before.refutes) == (after.word, after.supports, after.refutes)
-    assert before.word == "undecided"
-    assert before.supports == pytest.approx(10 * judge([JUDGED], [close])[0].supports)
-
-
-def test_a_family_is_judged_together() -> None:
-    """One of forty effects of nothing would look certain by itself more often than not."""
     close = verdict(0.12, sd=0.45)
     assert close.word == "reproduced"
-    among_others = judge([JUDGED] * 10, [close.effect] * 10)
-    assert {each.word for each in among_others} == {"undecided"}
-    assert among_others[0].supports == pytest.approx(10 * close.supports)
+    families: list[list[Any]] = [[None] * 9, [effect(np.zeros(8))] * 9, [close.effect] * 9]
+    before, after, alike = (judge([JUDGED] * 10, [close.effect, *others]) for others in families)
+    for told in ("word", "supports", "refutes"):
+        assert getattr(before[0], told) == getattr(after[0], told)
+    assert {each.word for each in (before[0], *alike)} == {"undecided"}
+    assert [before[0].supports, alike[0].supports] == pytest.approx([10 * close.supports] * 2)
 
 
-PRESET = "debruin2018/fig12"
-BETTER = Claim(
-    id="x",
-    source="Figure 12",
-    statement="[One] is better.",
-    preset=PRESET,
-    where={"plant": "PendulumDCSC"},
-    plus=({"strategy": "FULL[PER]"},),
-    minus=({"strategy": "FIFO[Uniform]"},),
-    expects="more",
-    relevance=0.03,
-)
 ENDS = {"FIFO[Uniform]": 0.5, "FULL[PER]": 0.6}
 
 
-def store(folder: Path, strategies: tuple[str, ...] = tuple(ENDS), seeds: int = 20, **changed: Any) -> Path:
+def store(
+    folder: Path, strategies: tuple[str, ...] = tuple(ENDS), seeds: int = 20, preset: str = PRESET, **changed: Any
+) -> Path:
     """Leave what a finished sweep of the preset leaves, as far as claims look at it; `changed` are study keys."""
-    study = replace(read_preset(PRESET).study("quick"), strategies=strategies, plants=("PendulumDCSC",), **changed)
+    study = replace(read_preset(preset).study("quick"), strategies=strategies, plants=("PendulumDCSC",), **changed)
     data = made_results(
         ["PendulumDCSC"], ["DDPG"], list(strategies), [0.0], [50.0], seeds=seeds, episodes=200,
         ends=lambda plant, learner, strategy, noise, rate: ENDS.get(strategies[strategy], 0.5),
@@ -208,10 +175,14 @@ def store(folder: Path, strategies: tuple[str, ...] = tuple(ENDS), seeds: int = 
     return folder
 
 
-def test_differences_are_of_the_same_seed(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
+    return read_evidence(store(tmp_path_factory.mktemp("claims") / "run"))
+
+
+def test_differences_are_of_the_same_seed(run: Evidence) -> None:
     """Seeds share their luck, so the difference is far surer than either score."""
-    found = find(BETTER, [read_evidence(store(tmp_path / "run"))])
-    assert found is not None
+    found: Any = find(BETTER, [run])
     assert (found.effect.n, found.episodes, found.failed, found.runs) == (20, 200, 0, ("run",))
     assert found.effect.estimate == pytest.approx(0.1, abs=0.005)
     low, high = found.effect.interval()
@@ -224,21 +195,18 @@ def test_cells_may_lie_in_two_runs_of_the_same_root_seed(tmp_path: Path) -> None
     other = read_evidence(store(tmp_path / "other", ("FULL[PER]",), root_seed=7))
     assert find(BETTER, [one]) is None
     assert find(BETTER, [one, other]) is None, "no seed is shared"
-    found = find(BETTER, [one, other, two])
-    assert found is not None
+    found: Any = find(BETTER, [one, other, two])
     assert found.effect.n == 8
-    (verdict,), _ = show.judged(
-        Claims(paper="A paper", claim=(BETTER,)), [read_evidence(store(tmp_path / "lone", seeds=1))]
-    )
+    lone = read_evidence(store(tmp_path / "lone", seeds=1))
+    (verdict,), _ = show.judged(Claims(paper="A paper", claim=(BETTER,)), [lone])
     assert (verdict.word, show.still_needed(verdict)) == ("undecided", "one seed is not enough")
 
 
 def test_seeds_of_other_root_seeds_count_too(tmp_path: Path) -> None:
     """Each is paired with its own; which of two runs is named first decides nothing."""
     one, two = (read_evidence(store(tmp_path / f"{root}", seeds=8, root_seed=root)) for root in (3, 7))
-    found, again = find(BETTER, [one, two]), find(BETTER, [two, one])
-    assert found is not None
-    assert again is not None
+    found: Any = find(BETTER, [one, two])
+    again: Any = find(BETTER, [two, one])
     assert (found.effect.n, found.runs) == (16, ("3", "7"))
     assert found.effect.differences.tolist() == again.effect.differences.tolist()
 
@@ -275,9 +243,8 @@ def test_settings_without_effect_are_no_difference(
     assert run.holds(study.cells()[0]) == held
 
 
-def test_a_parameter_that_came_after_a_run_counts_as_its_default(tmp_path: Path) -> None:
+def test_a_parameter_that_came_after_a_run_counts_as_its_default(run: Evidence) -> None:
     """Plants do by default what they did before; stored drafting was no evidence once its wakes got spreads."""
-    run = read_evidence(store(tmp_path / "run"))
     plant = {name: value for name, value in run.study["plant"]["PendulumDCSC"].items() if name != "damping"}
     older = replace(run, study={**run.study, "plant": {"PendulumDCSC": plant}})
     assert find(BETTER, [older]) is not None
@@ -292,15 +259,10 @@ def test_a_cell_whose_learner_was_corrected_since_is_no_evidence(tmp_path: Path)
     strategies = ("FIFO[Uniform+ReFER]", "FIFO[Uniform+ReFER-2]", "FIFO[Uniform]")
     study = replace(read_preset("novati2019/fig1").study("quick"), plants=("PendulumDCSC",), strategies=strategies)
     cells = {cell.strategy: cell for cell in study.cells() if cell.learner == "DDPG" and not cell.first_member}
-    data = made_results(
-        ["PendulumDCSC"], ["DDPG"], list(strategies), [0.0], [50.0], seeds=8, episodes=200, ends=lambda *at: 0.5
-    )
-    axes = ("plant", "learner", "strategy", "noise", "frequency", "block")
-    data = data.assign_coords(block=[0], cell=(axes, np.array(["a", "b", "c"])[None, None, :, None, None, None]))
+    folder = store(tmp_path / "run", strategies, 8, "novati2019/fig1")
+    data = read_evidence(folder).data
+    data.coords["cell"] = (*AXES, "block"), np.array(["a", "b", "c"])[None, None, :, None, None, None]
     data.attrs["numerics_version"] = 7
-    folder = tmp_path / "run"
-    folder.mkdir()
-    (folder / "study.toml").write_text(write_toml(resolved(study, study.cells())), encoding="utf-8")
     write_results(folder / "results.nc", data)
     run = read_evidence(folder)
     assert [run.holds(cells[strategy]) for strategy in strategies] == [False, True, True], "Rule 1 alone was corrected"
@@ -314,8 +276,7 @@ def test_a_cell_whose_learner_was_corrected_since_is_no_evidence(tmp_path: Path)
     assert read_evidence(folder).holds(cells[strategies[0]])
 
 
-def test_measures(tmp_path: Path) -> None:
-    run = read_evidence(store(tmp_path / "run"))
+def test_measures(run: Evidence) -> None:
     plus, _ = BETTER.cells()
     data = run.data.sel(plant="PendulumDCSC", learner="DDPG", strategy="FULL[PER]", noise=0, frequency=50)
     expected = {
@@ -334,8 +295,7 @@ def test_measures(tmp_path: Path) -> None:
         assert np.isnan(measured(run, plus[0], missing)).all()
 
 
-def test_evaluations_metrics_and_noise_are_measured_in_their_units(tmp_path: Path) -> None:
-    run = read_evidence(store(tmp_path / "run"))
+def test_evaluations_metrics_and_noise_are_measured_in_their_units(run: Evidence) -> None:
     dims, shape = run.data["reward"].dims[:-1], run.data["reward"].shape[:-1]
     greedy = run.data.sizes["greedy_episode"]
     arrays = {
@@ -350,32 +310,26 @@ def test_evaluations_metrics_and_noise_are_measured_in_their_units(tmp_path: Pat
         np.testing.assert_allclose(measured(replace(run, data=data), noisy, measure), expected, err_msg=measure)
 
 
-def test_orders_of_magnitude_are_compared_where_a_claim_says_so(tmp_path: Path) -> None:
+def test_orders_of_magnitude_are_compared_where_a_claim_says_so(run: Evidence) -> None:
     """Of what is negative there is no logarithm, and such a seed is left out; what is below 1e-6 counts as that."""
-    run = read_evidence(store(tmp_path / "run"))
     best = replace(BETTER, measure="best", logarithm=True)
     [plus], [minus] = best.cells()
     values = [measured(run, cell, "best") for cell in (plus, minus)]
-    found = find(best, [run])
-    assert found is not None
+    found: Any = find(best, [run])
     assert found.effect.estimate == pytest.approx(interquartile_mean(np.log10(values[0]) - np.log10(values[1])))
-    rewards = find(replace(best, measure="reward"), [run])
-    assert rewards is None, "rewards are negative"
+    assert find(replace(best, measure="reward"), [run]) is None, "rewards are negative"
     data = run.data.isel(seed=slice(3))
     data["metric_kl"] = xr.full_like(data["reward_greedy"], 1e-6)
     data["metric_kl"][:, :, 1] = np.array([8.9e-16, 0.0, 1e-3])[:, None]
     found = find(replace(best, measure="metric kl"), [replace(run, data=data)])
-    assert found is not None
     np.testing.assert_allclose(found.effect.differences, [0.0, 0.0, 3.0], atol=1e-12)
 
 
 def test_what_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"has no study\.toml"):
-        read_evidence(tmp_path)
+    refuses(r"has no study\.toml", read_evidence, tmp_path)
     folder = store(tmp_path / "run")
     (folder / "study.toml").write_text("learner = 3")
-    with pytest.raises(UserError, match="no study that `sweep` wrote"):
-        read_evidence(folder)
+    refuses("no study that `sweep` wrote", read_evidence, folder)
 
 
 def test_verdicts_are_printed_and_written(tmp_path: Path, capsys: Capsys, monkeypatch: Patch) -> None:
@@ -386,12 +340,9 @@ def test_verdicts_are_printed_and_written(tmp_path: Path, capsys: Capsys, monkey
     show.show_claims(Console(width=160), [store(tmp_path / "run")], ["a"], target, figure)
     assert figure.read_bytes().startswith(b"\x89PNG")
     for wrong, told in ((figure, "exists already"), (tmp_path / "claims.txt", "must end in")):
-        with pytest.raises(UserError, match=told):
-            show.show_claims(Console(), [tmp_path / "run"], ["a"], None, wrong)
-    with pytest.raises(UserError, match="name run folders"):
-        show.show_claims(Console(), [], ["a"], None, tmp_path / "other.png")
-    with pytest.raises(UserError, match="verdicts.json exists already"):
-        show.show_claims(Console(), [], ["a"], target, None)
+        refuses(told, show.show_claims, Console(), [tmp_path / "run"], ["a"], None, wrong)
+    refuses("name run folders", show.show_claims, Console(), [], ["a"], None, tmp_path / "other.png")
+    refuses("verdicts.json exists already", show.show_claims, Console(), [], ["a"], target, None)
     told = capsys.readouterr().out
     assert "3 claims: 1 reproduced, 1 contradicted, 1 not run" in told
     assert "[One] is better." in told
@@ -432,10 +383,9 @@ def test_scores_of_other_references_are_not_compared(tmp_path: Path) -> None:
     shifted = other.data.copy(deep=True)
     shifted["reference_dp"][:] = shifted["reference_dp"] * 1.05
     add_scores(shifted)
-    with pytest.raises(UserError, match=r"μ_r on PendulumDCSC has other references in .*; name only one of"):
-        find(BETTER, [one, replace(other, data=shifted)])
-    rewards = find(replace(BETTER, measure="reward"), [one, replace(other, data=shifted)])
-    assert rewards is not None, "rewards have no references"
+    runs = [one, replace(other, data=shifted)]
+    refuses(r"μ_r on PendulumDCSC has other references in .*; name only one of", find, BETTER, runs)
+    assert find(replace(BETTER, measure="reward"), runs) is not None, "rewards have no references"
 
 
 def test_claims_of_failed_runs_are_undecided_and_counted(tmp_path: Path, capsys: Capsys, monkeypatch: Patch) -> None:
@@ -462,14 +412,10 @@ def test_one_claim_is_shown_by_its_name(capsys: Capsys, monkeypatch: Patch) -> N
     assert "something else" in told
     assert BETTER.statement not in told
     assert "1 claims" in told
-    with pytest.raises(UserError, match="unknown claim 'anothr'; did you mean another"):
-        show.show_claims(Console(), [], ["a"], None, None, "anothr")
+    refuses("'anothr'; did you mean another", show.show_claims, Console(), [], ["a"], None, None, "anothr")
 
 
-MORE = Claim(
-    id="more", source="1", statement="A statement that is so long that it takes more than one line of the figure.",
-    preset="debruin2018/fig12", plus=({},), expects="more", relevance=0.1,
-)  # fmt: skip
+MORE = replace(JUDGED, statement="A statement that is so long that it takes more than one line of the figure.")
 NOISE = np.random.default_rng(0).normal(0.0, 0.01, 20)
 
 
@@ -479,27 +425,18 @@ def test_each_claim_is_where_its_effect_is() -> None:
     effects = [Effect(0.3 + NOISE), Effect(0.3 + NOISE), Effect(0.02 + NOISE), Effect(0.3 + NOISE), None]
     verdicts = judge(claims, effects)
     assert [each.word for each in verdicts] == ["reproduced", "contradicted", "reproduced", "reproduced", "not run"]
-    figure = claims_figure(
-        [(Claims(paper="A paper", claim=tuple(claims)), verdicts), (Claims(paper="B", claim=()), [])]
-    )
+    papers = Claims(paper="A paper", claim=tuple(claims)), Claims(paper="B", claim=())
+    figure = claims_figure(list(zip(papers, (verdicts, []), strict=True)))
     [axes] = figure.axes
     assert "3 reproduced, 1 contradicted" in figure.texts[0].get_text()
     dots = [line for line in axes.get_lines() if line.get_marker() in ("o", "X", "d")]
-    mean = NOISE.mean() / 0.1
-    assert [float(np.asarray(dot.get_xdata())[0]) for dot in dots] == pytest.approx(
-        [3 + mean, -3 - mean, 0.2 + mean, -3 - mean]
-    )
+    ends = np.array([3, -3, 0.2, -3]) + np.array([1, -1, 1, -1]) * NOISE.mean() / 0.1
+    assert [float(np.asarray(dot.get_xdata())[0]) for dot in dots] == pytest.approx(ends)
     assert [dot.get_color() for dot in dots] == [MARKS[each.word][1] for each in verdicts[:4]]
     assert [float(np.asarray(dot.get_ydata())[0]) for dot in dots] == list(axes.get_yticks())
     assert {label.get_text().replace("\n", " ") for label in axes.get_yticklabels()} == {MORE.statement}
     bands = [band.get_datalim(axes.transData).intervalx for band in axes.collections]
-    assert [list(ends) for ends in bands] == [[-1, 1], [axes.get_xlim()[0], 1]], (
-        "where no difference, or no more, was claimed"
-    )
-    told = [text.get_text() for text in axes.texts]
-    assert told == ["reproduced, n = 20", "contradicted, n = 20", "reproduced, n = 20", "reproduced, n = 20"]
-
-
-def test_runs_without_claims_are_not_drawn() -> None:
-    with pytest.raises(UserError, match="no claim"):
-        claims_figure([(Claims(paper="A paper", claim=(MORE,)), judge([MORE], [None]))])
+    low = axes.get_xlim()[0]
+    assert [list(ends) for ends in bands] == [[-1, 1], [low, 1]], "where no difference, or no more, was claimed"
+    assert [text.get_text() for text in axes.texts] == [f"{each.word}, n = 20" for each in verdicts[:4]]
+    refuses("no claim", claims_figure, [(Claims(paper="A paper", claim=(MORE,)), judge([MORE], [None]))])

@@ -118,12 +118,17 @@ def broken(results: Any) -> list[str]:
     return [promise for promise, problem in results if problem]
 
 
+def own(folder: Path, source: str) -> str:
+    """Write a file that defines `Mine`; return the name of the class."""
+    (folder / "own.py").write_text(source)
+    return f"{folder / 'own.py'}:Mine"
+
+
 @pytest.mark.parametrize("promise", STRATEGY)
 def test_a_broken_sampling_is_reported(promise: str, tmp_path: Path) -> None:
     description, draw = BROKEN_SAMPLINGS[promise]
-    path = tmp_path / "own.py"
-    path.write_text(SAMPLING.format(description=description, draw=draw))
-    assert promise in broken(checked(STRATEGY, Case(parse(f"FIFO[{path}:Mine(0.5)]"))))
+    name = own(tmp_path, SAMPLING.format(description=description, draw=draw))
+    assert promise in broken(checked(STRATEGY, Case(parse(f"FIFO[{name}(0.5)]"))))
 
 
 def test_sound_strategies_keep_every_promise() -> None:
@@ -137,22 +142,19 @@ def test_sound_strategies_keep_every_promise() -> None:
 
 @pytest.mark.parametrize("promise", LEARNER)
 def test_a_broken_learner_is_reported(promise: str, tmp_path: Path) -> None:
-    path = tmp_path / "own.py"
-    path.write_text(LEARNER_SOURCE.format(body=BROKEN_LEARNERS[promise]))
-    assert broken(checked({promise: LEARNER[promise]}, learner_cell(f"{path}:Mine"))) == [promise]
+    name = own(tmp_path, LEARNER_SOURCE.format(body=BROKEN_LEARNERS[promise]))
+    assert broken(checked({promise: LEARNER[promise]}, learner_cell(name))) == [promise]
 
 
 @pytest.mark.parametrize("promise", BROKEN_PLANTS)
 def test_a_broken_plant_is_reported(promise: str, tmp_path: Path) -> None:
-    path = tmp_path / "own.py"
-    path.write_text(PLANT_SOURCE.format(step=BROKEN_PLANTS[promise], periodic="periodic" in promise))
-    assert promise in broken(checked(PLANT, make_plant(f"{path}:Mine")))
+    name = own(tmp_path, PLANT_SOURCE.format(step=BROKEN_PLANTS[promise], periodic="periodic" in promise))
+    assert promise in broken(checked(PLANT, make_plant(name)))
 
 
 def test_a_state_that_gets_further_than_declared_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "own.py"
-    path.write_text(PLANT_SOURCE.format(step="after = after + 0.5", periodic=False))
-    results = dict(checked(PLANT, make_plant(f"{path}:Mine")))
+    name = own(tmp_path, PLANT_SOURCE.format(step="after = after + 0.5", periodic=False))
+    results = dict(checked(PLANT, make_plant(name)))
     told = r"x is [\d.]+ times its scale away from its center, beyond its observation_limit of 10; declare how far"
     assert re.match(told, results["observations stay inside their space, rewards finite"])
 
@@ -163,7 +165,7 @@ import math
 from replaybench.envs.ode.plant import OdePlant, wrap_angle
 
 @dataclass(frozen=True, kw_only=True)
-class Slow(OdePlant):
+class Mine(OdePlant):
     name = "Slow"
     state_names, state_units, state_center, state_scale, periodic = ("x",), ("rad",), (0.0,), (math.pi,), (True,)
     action_names, action_units, action_low, action_high = ("u",), ("rad/s",), (-1e-3,), (1e-3,)
@@ -176,16 +178,13 @@ class Slow(OdePlant):
 @pytest.mark.parametrize("wraps", [True, False])
 def test_an_angle_that_nothing_wraps_is_found_however_slow_it_is(wraps: bool, tmp_path: Path) -> None:
     project = "    def project(x, p):\n        x[0] = wrap_angle(x[0])\n        return 0\n"
-    (tmp_path / "own.py").write_text(ANGLE + project * wraps)
     promise = "periodic states stay in [−π, π)"
-    ((_, problem),) = checked({promise: PLANT[promise]}, make_plant(f"{tmp_path / 'own.py'}:Slow"))
+    ((_, problem),) = checked({promise: PLANT[promise]}, make_plant(own(tmp_path, ANGLE + project * wraps)))
     assert ("x gets to 3.24 rad" in problem) is not wraps
 
 
 def test_a_sound_plant_keeps_every_promise_and_wrong_noise_is_reported(tmp_path: Path, monkeypatch: Patch) -> None:
-    path = tmp_path / "own.py"
-    path.write_text(PLANT_SOURCE.format(step="pass", periodic=False))
-    plant = make_plant(f"{path}:Mine")
+    plant = make_plant(own(tmp_path, PLANT_SOURCE.format(step="pass", periodic=False)))
     assert not broken(checked(PLANT, plant))
 
     def louder(*args: Any, sensor_noise: float = 0.0, **settings: Any) -> PopulationEnv:
@@ -204,17 +203,14 @@ def test_the_command_tells_each_promise_and_its_exit_status(tmp_path: Path, caps
     assert not status
     assert told.startswith("strategy ")
     assert told.count("  ok      ") == len(STRATEGY) == len(told.splitlines()) - 1
-    (tmp_path / "own.py").write_text(SAMPLING.format(description="", draw="draws.idx[:] = 99"))
-    status, told, _ = run(f"{tmp_path / 'own.py'}:Mine")
+    status, told, _ = run(own(tmp_path, SAMPLING.format(description="", draw="draws.idx[:] = 99")))
     assert status == 1
     assert "  broken  only stored experiences are drawn, and drawing changes nothing: " in told
-    (tmp_path / "own.py").write_text(SAMPLING.format(description="", draw="draws.idx[:] = unknown"))
-    status, told, _ = run(f"{tmp_path / 'own.py'}:Mine")
+    status, told, _ = run(own(tmp_path, SAMPLING.format(description="", draw="draws.idx[:] = unknown")))
     line = 1 + SAMPLING[: SAMPLING.index("{draw}")].count("\n")
     assert f"NameError: name 'unknown' is not defined ({tmp_path / 'own.py'}, line {line})" in told
-    (tmp_path / "open.py").write_text(
-        SAMPLING.format(description="", draw="pass").replace("share: float = 1.0", "a: int")
-    )
+    text = SAMPLING.replace("share: float = 1.0", "a: int")
+    (tmp_path / "open.py").write_text(text.format(description="", draw="pass"))
     (tmp_path / "plain.py").write_text("def helper() -> None:\n    pass\n")
     for name, wrong in {
         f"{tmp_path / 'plain.py'}:Mine": "plain.py defines no class; it must define Mine$",

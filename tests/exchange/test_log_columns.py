@@ -2,6 +2,7 @@
 
 import gzip
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
+from refusals import refuses
 
 from replaybench.data.logs.log import Log, read_log
 from replaybench.data.logs.text import TextOptions
@@ -163,17 +164,6 @@ def test_heads_of_instruments_are_understood(name: str, text: str, tmp_path: Pat
     assert "is in deg/s, Pendulum has angular velocity in rad/s" in told
 
 
-@pytest.mark.parametrize(
-    "word", ["-1.#IND", "1.#QNAN", "-nan(ind)", "NaN", "---", "Bad Input", "#N/A", "#DIV/0!", "lost"]
-)
-def test_what_stands_for_a_missing_number_is_one(word: str, tmp_path: Path) -> None:
-    rows = [f"{0.02 * t:.2f},{word if t == 2 else 0},0,0" for t in range(5)]
-    path = written(tmp_path, "\n".join([",".join(NAMES), *rows]))
-    assert "at line 4" in refusal(path, Pendulum(), empty=("LOST",))[0]
-    arrays, summary = imported(path, Pendulum(), missing="drop", empty=("LOST",))
-    assert (arrays["count"].item(), summary.episodes) == (2, 2)
-
-
 def test_all_problems_of_a_file_are_one_message(tmp_path: Path) -> None:
     text = (
         "# Ofen 3, Halle Süd\nStempel;Winkel [rad];angular velocity [deg/s];Spannung [V]\n"
@@ -195,10 +185,9 @@ def test_all_problems_of_a_file_are_one_message(tmp_path: Path) -> None:
 
 def test_no_column_of_a_signal_is_taken_for_time(tmp_path: Path) -> None:
     rows = "".join(f"{t},{20 + t / 2},0.9\n" for t in range(10))
-    arrays, summary = imported(written(tmp_path, f"Time [s],T,u\n{rows}"), Heater())
-    assert (arrays["count"].item(), summary.frequency) == (9, 1.0)
-    _, other = imported(written(tmp_path, f"Time [s],T [degC],u\n{rows}"), Heater())
-    assert other.frequency == 1.0
+    for state in ("T [degC]", "T"):
+        arrays, summary = imported(written(tmp_path, f"Time [s],{state},u\n{rows}"), Heater())
+        assert (arrays["count"].item(), summary.frequency) == (9, 1.0)
     both = "".join(f"{t},{68 + t},{20 + t / 2},0.9\n" for t in range(10))
     chosen, _ = imported(written(tmp_path, f"Time [s],T [°F],T [°C],u\n{both}"), Heater())
     np.testing.assert_array_equal(chosen["observation"], arrays["observation"])
@@ -207,50 +196,49 @@ def test_no_column_of_a_signal_is_taken_for_time(tmp_path: Path) -> None:
     assert "no column is called time" in refusal(written(tmp_path, f"k,T,u\n{rows}"), Heater())[0]
 
 
-def test_what_is_stated_wrongly_is_one_problem(tmp_path: Path) -> None:
+def test_a_column_exists_and_means_one_thing(tmp_path: Path) -> None:
     path = written(tmp_path, "time,temp,u\n0,20,0\n1,20,0\n")
     (told,) = refusal(path, Heater(), columns={"T": "tmp"})
     assert "unknown column 'tmp'; did you mean temp" in told
-
-
-def test_a_column_means_one_thing(tmp_path: Path) -> None:
     path = written(tmp_path, "time,T,x\n0,20,0\n1,20,1\n2,20,0\n")
     assert "column 'T' is taken for T and for u" in refusal(path, Heater(), columns={"u": "T"})[1]
-    assert (
-        "column 'time' is taken for time and for a signal"
-        in refusal(path, Heater(), columns={"u": "time"}, time="time")[0]
-    )
+    told, *_ = refusal(path, Heater(), columns={"u": "time"}, time="time")
+    assert "column 'time' is taken for time and for a signal" in told
 
 
-@pytest.mark.parametrize("clock", [True, False])
-def test_no_step_leads_over_a_truncated_row(clock: bool, tmp_path: Path) -> None:
-    rows = [f"{t},{20 + t},{0.1 * t:.1f},{int(t in (2, 5))}" for t in range(6)]
-    text = "\n".join(["time,T,u,truncated", *rows])
-    path = written(tmp_path, text if clock else text.replace("time", "k"))
+def heated(folder: Path, column: str, cells: Sequence[object], clock: str = "time") -> Path:
+    """Write a log of the heater: with each row u rises by 0.1, and a last column holds the cells."""
+    rows = [f"{t},{20 + t},0.{t},{cell}" for t, cell in enumerate(cells)]
+    return written(folder, "\n".join([f"{clock},T,u,{column}", *rows]))
+
+
+def assert_steps(arrays: Arrays, rows: Sequence[int]) -> None:
+    """The steps that were taken over are those that begin in these rows of a log of the heater."""
+    np.testing.assert_allclose(arrays["action"][0, :, 0], 0.2 * np.array(rows) - 1, atol=1e-6)
+
+
+@pytest.mark.parametrize("clock", ["time", "k"])
+def test_no_step_leads_over_a_truncated_row(clock: str, tmp_path: Path) -> None:
+    path = heated(tmp_path, "truncated", (0, 0, 1, 0, 0, 1), clock)
     arrays, summary = imported(path, Heater(), frequency=1.0)
     assert (summary.transitions, summary.episodes) == (4, 2)
-    np.testing.assert_allclose(arrays["action"][0, :, 0], [-1, -0.8, -0.4, -0.2], atol=1e-6)
-    lost = written(tmp_path, path.read_text().replace("0.2,1", "0.2,"))
+    assert_steps(arrays, (0, 1, 3, 4))
+    lost = heated(tmp_path, "truncated", (0, 0, "", 0, 0, 1), clock)
     assert "'truncated' is not a number at line 4" in refusal(lost, Heater(), frequency=1.0)[0]
     assert imported(lost, Heater(), missing="drop", frequency=1.0)[1].transitions == 4
 
 
-@pytest.mark.parametrize("clock", [True, False])
-def test_rows_without_an_episode_are_left_out(clock: bool, tmp_path: Path) -> None:
-    rows = [f"{t},{20 + t},0.{t},{'' if t == 3 else t // 5}" for t in range(10)]
-    text = "\n".join(["time,T,u,episode", *rows])
-    path = written(tmp_path, text if clock else text.replace("time", "k"))
+@pytest.mark.parametrize("clock", ["time", "k"])
+def test_rows_without_an_episode_are_left_out(clock: str, tmp_path: Path) -> None:
+    path = heated(tmp_path, "episode", (0, 0, 0, "", 0, 1, 1, 1, 1, 1), clock)
     assert "'episode' is not a number at line 5" in refusal(path, Heater(), frequency=1.0)[0]
-    arrays, _ = imported(path, Heater(), missing="drop", frequency=1.0)
-    np.testing.assert_allclose(arrays["action"][0, :, 0], [2 * 0.1 * t - 1 for t in (0, 1, 5, 6, 7, 8)], atol=1e-6)
+    assert_steps(imported(path, Heater(), missing="drop", frequency=1.0)[0], (0, 1, 5, 6, 7, 8))
 
 
 def test_a_lost_end_leads_into_no_other_episode(tmp_path: Path) -> None:
-    rows = [f"{t},{20 + t},0.{t},{'' if t == 3 else int(t == 6)}" for t in range(10)]
-    path = written(tmp_path, "\n".join(["time,T,u,terminated", *rows]))
-    arrays, _ = imported(path, Heater(), missing="drop")
-    kept = [0, 1, 2, 5, 6, 8]  # row 4 may be the state in which an episode ended
-    np.testing.assert_allclose(arrays["action"][0, :, 0], [2 * 0.1 * t - 1 for t in kept], atol=1e-6)
+    """Row 4 may be the state in which an episode ended."""
+    path = heated(tmp_path, "terminated", (0, 0, 0, "", 0, 0, 1, 0, 0, 0))
+    assert_steps(imported(path, Heater(), missing="drop")[0], (0, 1, 2, 5, 6, 8))
 
 
 def test_where_time_goes_back_an_episode_begins(tmp_path: Path) -> None:
@@ -271,35 +259,22 @@ def test_actions_between_choices_are_refused(tmp_path: Path) -> None:
 
 def test_the_line_above_numbers_is_the_header_if_nothing_else_is(tmp_path: Path) -> None:
     log = read_log(written(tmp_path, "Rig 3\nrate,50\n\ntime,angle,u\n0,1,2\n1,1,2\n"))
-    assert (list(log.columns), log.lines[0] if log.lines is not None else 0) == (["time", "angle", "u"], 5)
+    assert (list(log.columns), log.where(0)) == (["time", "angle", "u"], "line 5")
     assert "line 4" in log.notes[0]
-    with pytest.raises(UserError, match="--date-format '%Q': 'Q' is a bad directive"):
-        read_log(written(tmp_path, "time,angle\n0,1\n"), options=TextOptions(date_format="%Q"))
-    assert read_log(written(tmp_path, "time,angle\n0,1,\n1,2,\n")).problems[0].startswith("line 2 has 3 values")
-    indexed = read_log(written(tmp_path, ";time;angle\n0;0;1\n1;1;2\n"))
-    assert list(indexed.columns) == ["time", "angle"]
+    path = written(tmp_path, "time,angle\n0,1,\n1,2,\n")
+    assert read_log(path).problems[0].startswith("line 2 has 3 values")
+    refuses("--date-format '%Q': 'Q' is a bad directive", read_log, path, options=TextOptions(date_format="%Q"))
+    assert list(read_log(written(tmp_path, ";time;angle\n0;0;1\n1;1;2\n")).columns) == ["time", "angle"]
     doubtful = read_log(written(tmp_path, "time,angle\n31/12/2026 10:00,-\n31/12/2026 10:01,\nx,1\n"))
-    assert doubtful.lines is not None
-    assert doubtful.lines.tolist() == [2, 3, 4]
+    assert [doubtful.where(row) for row in range(doubtful.rows)] == ["line 2", "line 3", "line 4"]
 
 
-def test_a_packed_file_of_more_than_a_log_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "log.csv.gz"
-    path.write_bytes(gzip.compress(b"time,angle\n" + b" " * (1 << 16)))
-    monkeypatch.setattr("replaybench.data.logs.table.MAX_BYTES", 1 << 12)
-    with pytest.raises(UserError, match="holds more than"):
-        read_log(path)
-    path.write_bytes(gzip.compress(b"time,angle\n0,1\n")[:-5])
-    with pytest.raises(UserError, match="cannot be read"):
-        read_log(path)
-
-
-def clocked(time: NDArray[np.float64]) -> Log:
-    return Log(Path("rig.csv"), {"time": time}, {}, time, None)
+UNTIMED = Log(Path("rig.csv"), {}, {}, None, None)
 
 
 def at(frequency: float) -> Log:
-    return clocked(np.arange(100) / frequency)
+    time = np.arange(100) / frequency
+    return Log(Path("rig.csv"), {"time": time}, {}, time, None)
 
 
 def rate_refusal(log: Log, stated: float | None = None, plant: Plant | None = None) -> str:
@@ -316,7 +291,10 @@ def test_a_measured_rate_is_rounded_to_one_of_the_plant(measured: float, rate: f
 def test_a_stated_rate_is_taken_as_stated() -> None:
     for frequency in (49.75, 50.0, 50.25):
         assert control_rate(at(50.0), Pendulum(), frequency) == frequency
-        assert control_rate(Log(Path("rig.csv"), {}, {}, None, None), Pendulum(), frequency) == frequency
+        assert control_rate(UNTIMED, Pendulum(), frequency) == frequency
+    for slow_or_fast in (0.25, 3000.0):
+        assert control_rate(at(slow_or_fast), Pendulum(), slow_or_fast) == slow_or_fast
+    assert rate_refusal(at(0.25)).endswith("give time in s, not ms, or --frequency 0.25 if it is in s")
 
 
 def test_a_rate_that_the_plant_cannot_have_says_which_fits_the_log() -> None:
@@ -327,16 +305,14 @@ def test_a_rate_that_the_plant_cannot_have_says_which_fits_the_log() -> None:
     assert rate_refusal(at(jittering), 50.0).endswith("not at 50 Hz: use --frequency 49.5")
     assert control_rate(at(jittering), Pendulum(), 49.5) == 49.5
     assert rate_refusal(at(10 / 3)).endswith("use 3.25 or 3.5 Hz (resample the log)")
-    untimed = Log(Path("rig.csv"), {}, {}, None, None)
-    assert rate_refusal(untimed, 49.4).endswith("into 197.6 steps; use 49.25 or 49.5 Hz")
+    assert rate_refusal(UNTIMED, 49.4).endswith("into 197.6 steps; use 49.25 or 49.5 Hz")
 
 
 def test_a_plant_of_one_rate_takes_no_other() -> None:
     plant = make_plant("gymnasium:CartPole-v1")
     assert control_rate(at(50.04), plant, None) == 50.0
-    assert rate_refusal(at(49.7), plant=plant).endswith(
-        "runs at 50 Hz and no other rate, not at 49.7 Hz (--frequency 50 fits the log)"
-    )
+    told = "runs at 50 Hz and no other rate, not at 49.7 Hz (--frequency 50 fits the log)"
+    assert rate_refusal(at(49.7), plant=plant).endswith(told)
     assert rate_refusal(at(25.0), plant=plant).endswith("not at 25 Hz (resample the log)")
 
 
@@ -348,12 +324,6 @@ def test_a_wrong_unit_of_time_is_named(unit: str, factor: float) -> None:
         message = rf"the log is sampled at \S+ Hz, Pendulum at 50 Hz: give time in s, not {unit}"
         assert re.match(message, rate_refusal(at(frequency / factor)))
     assert rate_refusal(at(50.0 / factor), 50.0).endswith(f"not at 50 Hz: give time in s, not {unit}")
-
-
-def test_a_plant_that_really_is_so_slow_or_fast_takes_its_rate() -> None:
-    assert rate_refusal(at(0.25)).endswith("give time in s, not ms, or --frequency 0.25 if it is in s")
-    for rate in (0.25, 3000.0):
-        assert control_rate(at(rate), Pendulum(), rate) == rate
 
 
 def test_a_wrong_rate_says_what_to_type() -> None:

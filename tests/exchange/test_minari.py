@@ -6,26 +6,27 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import commands
 import gymnasium
 import minari
 import numpy as np
 import pyarrow
 import pytest
+from commands import Capsys, Patch, call, refused
 from numpy.typing import NDArray
 from pyarrow import parquet
 from recorded import buffer, collect
+from refusals import refuses
 from scipy.io import savemat
 
 from replaybench.baselines.references import Reference, reference
 from replaybench.data.logs.log import read_log
+from replaybench.data.logs.minari_dataset import Episode, dataset_folder, write_dataset
 from replaybench.data.record import read_record, write_record
 from replaybench.envs.ode.pendulum import Pendulum
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant
 from replaybench.exchange.minari_export import export_buffer
 from replaybench.exchange.minari_import import convert_dataset
-from replaybench.runtime.errors import UserError
 
 NAME = "replaybench/pendulum/full-per-v0"
 STEPS = 200  # of an episode at 50 Hz
@@ -33,14 +34,14 @@ Arrays = dict[str, NDArray[Any]]
 
 
 @pytest.fixture(autouse=True)
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def root(tmp_path: Path, monkeypatch: Patch) -> Path:
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
     monkeypatch.chdir(tmp_path)
     return tmp_path / "datasets"
 
 
 @pytest.fixture
-def references(monkeypatch: pytest.MonkeyPatch) -> None:
+def references(monkeypatch: Patch) -> None:
     """Spare the dynamic programming; one test does it."""
     one = Reference("Pendulum", 50.0, 0.0, -200.0, 1.0, -150.0, -100.0, -50.0, -50.0, -60.0, 0.95, (3, 3), 3, 9)
     monkeypatch.setattr("replaybench.exchange.minari_export.reference", lambda *_: one)
@@ -57,21 +58,32 @@ def whole() -> Arrays:
     return collect(Pendulum(), episodes=3)
 
 
-def call(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+def done(capsys: Capsys, *words: object) -> str:
+    """Run a command that must succeed without a word on stderr; return what it prints."""
     capsys.readouterr()
-    return commands.call(*words), *capsys.readouterr()
+    assert call(*words) == 0
+    out, err = capsys.readouterr()
+    assert not err
+    return out
 
 
 @pytest.mark.usefixtures("references")
-def test_a_recording_comes_back_bit_for_bit(whole: Arrays, tmp_path: Path) -> None:
-    done = export_buffer(buffer(tmp_path / "b.h5", whole), NAME, member=1)
-    assert (done.episodes, done.steps, done.left_out) == (3, 3 * STEPS, 0)
-    arrays, facts, summary = convert_dataset(NAME, Pendulum())
-    for name in ("observation", "action", "reward", "next_observation", "terminated", "serial", "episode", "step"):
-        np.testing.assert_array_equal(arrays[name][0], whole[name][1])
-        assert arrays[name].dtype == whole[name].dtype
-    assert (facts["frequency"], facts["noise"], facts["dataset"]) == (50.0, 0.01, NAME)
-    assert (summary.transitions, summary.episodes) == (3 * STEPS, 3)
+@pytest.mark.parametrize(
+    ("name", "noise"), [("Pendulum", 0.01), ("gymnasium:Pendulum-v1", 0.0), ("MujocoHalfCheetah", 0.0)]
+)
+def test_a_recording_comes_back_bit_for_bit(name: str, noise: float, tmp_path: Path) -> None:
+    """With a plant's equations and without."""
+    plant = make_plant(name)
+    recorded = collect(plant, episodes=2, noise=noise, frequency=plant.frequency)
+    path = buffer(tmp_path / "b.h5", recorded, plant, frequency=plant.frequency, noise=noise)
+    done = export_buffer(path, NAME, member=1)
+    arrays, facts, summary = convert_dataset(NAME, plant)
+    for field in ("observation", "action", "reward", "next_observation", "terminated", "serial", "episode", "step"):
+        np.testing.assert_array_equal(arrays[field][0], recorded[field][1], err_msg=field)
+        assert arrays[field].dtype == recorded[field].dtype
+    assert (facts["frequency"], facts["noise"], facts["dataset"]) == (plant.frequency, noise, NAME)
+    assert (done.steps, done.left_out) == (summary.transitions, 0) == (recorded["step"].shape[1], 0)
+    assert done.episodes == summary.episodes >= 2
     assert not any("did not write" in line for line in summary.warnings)
 
 
@@ -84,7 +96,7 @@ def test_minari_sees_episodes_as_gymnasium_gives_them(whole: Arrays, tmp_path: P
         member, rows = number // 3, slice(number % 3 * STEPS, number % 3 * STEPS + STEPS)
         np.testing.assert_array_equal(episode.observations[:-1], whole["observation"][member, rows])
         np.testing.assert_array_equal(episode.observations[1:], whole["next_observation"][member, rows])
-        assert [episode.observations.dtype, episode.actions.dtype, episode.rewards.dtype] == [np.float32] * 3
+
         assert episode.truncations.tolist() == [False] * (STEPS - 1) + [True]
         assert not episode.terminations.any()
         assert episode.infos["exploration"][:, 0].tolist() == [0.0] + [0.25] * STEPS
@@ -108,15 +120,11 @@ def test_the_recovered_environment_is_the_plant_that_was_recorded(tmp_path: Path
     episode = dataset[0]
     observation, _ = env.reset()
     np.testing.assert_array_equal(observation, episode.observations[0])
-    for action, expected, reward, truncated in zip(
-        episode.actions, episode.observations[1:], episode.rewards, episode.truncations, strict=True
-    ):
-        observation, given, _, cut, _ = env.step(action)
-        np.testing.assert_array_equal(observation, expected)
-        assert np.float32(given) == reward
-        assert cut == truncated
-    with pytest.raises(UserError, match=r"with other parameters of Pendulum; import it with --inertia 0.0005$"):
-        convert_dataset(NAME, Pendulum())
+    for step, action in enumerate(episode.actions):
+        observation, reward, _, truncated, _ = env.step(action)
+        np.testing.assert_array_equal(observation, episode.observations[step + 1])
+        assert (np.float32(reward), truncated) == (episode.rewards[step], episode.truncations[step])
+    refuses(r"with other parameters of Pendulum; import it with --inertia 0.0005$", convert_dataset, NAME, Pendulum())
     convert_dataset(NAME, plant)
 
 
@@ -142,14 +150,14 @@ def test_only_whole_episodes_leave(whole: Arrays, tmp_path: Path) -> None:
     holed = np.delete(np.arange(600), 300)
     assert export_buffer(buffer(tmp_path / "hole.h5", keep(whole, holed)), "c-v0").episodes == 4
 
-    torn = {name: a.copy() for name, a in whole.items()}
+    torn = whole | {"next_observation": whole["next_observation"].copy()}
     torn["next_observation"][0, 20] += 1e-3
     assert export_buffer(buffer(tmp_path / "torn.h5", torn), "d-v0").episodes == 5
 
 
 @pytest.mark.usefixtures("references")
 def test_termination_is_no_truncation(whole: Arrays, tmp_path: Path) -> None:
-    ended = {name: a.copy() for name, a in keep(whole, np.arange(40)).items()}
+    ended = keep(whole, np.arange(40))  # copies
     ended["terminated"][0, 39] = 1
     done = export_buffer(buffer(tmp_path / "b.h5", ended), NAME)
     assert (done.episodes, done.left_out) == (1, 40)
@@ -174,72 +182,51 @@ def test_what_a_log_recorded_ends_where_it_ends(whole: Arrays, tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("references")
-def test_what_cannot_be_exported_is_one_line(whole: Arrays, tmp_path: Path) -> None:
+def test_what_cannot_be_exported_is_one_line(whole: Arrays, tmp_path: Path, monkeypatch: Patch) -> None:
     path = buffer(tmp_path / "b.h5", whole)
     scattered = np.sort(np.random.default_rng(0).permutation(600)[:300])
     resv = buffer(tmp_path / "resv.h5", keep(whole, scattered), strategy="Resv[Uniform]")
-    for words, told in (
-        ((resv, NAME), r"holds no whole episode: Resv\[Uniform\] kept 600 steps, but of every episode some are"),
-        ((path, "nonsense"), r"'nonsense' is no Minari id"),
-        ((path, NAME, 2), r"--member must be 0 … 1, not 2: .* holds 2 recordings"),
-        ((path, NAME, -1), r"--member must be 0 … 1, not -1"),
-        ((tmp_path / "none.h5", NAME), r"no such file"),
-    ):
-        with pytest.raises(UserError, match=told):
-            export_buffer(*words)
+    refuses(r"no whole episode: Resv\[Uniform\] kept 600 steps, but of every episode", export_buffer, resv, NAME)
+    refuses(r"'nonsense' is no Minari id", export_buffer, path, "nonsense")
+    refuses(r"--member must be 0 … 1, not 2: .* holds 2 recordings", export_buffer, path, NAME, 2)
+    refuses(r"--member must be 0 … 1, not -1", export_buffer, path, NAME, -1)
+    refuses(r"no such file", export_buffer, tmp_path / "none.h5", NAME)
     for missing in ("episode", "step"):
         old = buffer(tmp_path / "old.h5", {name: a for name, a in whole.items() if name != missing})
-        with pytest.raises(UserError, match=r"does not say to which episode and step its experiences belong"):
-            export_buffer(old, NAME)
+        refuses(r"does not say to which episode and step its experiences belong", export_buffer, old, NAME)
     starts = {"episode_starts": np.array([[1, 201, 401]] * 2, np.uint32)}
     stated = {name: a for name, a in whole.items() if name not in ("episode", "step")} | starts
     assert export_buffer(buffer(tmp_path / "starts.h5", stated), "starts-v0").episodes == 6
-    failed = {name: a.copy() for name, a in whole.items()}
+    failed = whole | {"reward": whole["reward"].copy()}
     failed["reward"][0, 7] = np.nan
-    with pytest.raises(UserError, match=r"recording 0 of .* holds NaN or infinity; choose another --member"):
-        export_buffer(buffer(tmp_path / "nan.h5", failed), NAME, member=0)
+    refuses("recording 0 .* NaN .*--member", export_buffer, buffer(tmp_path / "nan.h5", failed), NAME, member=0)
     assert export_buffer(tmp_path / "nan.h5", NAME).episodes == 3
-    with pytest.raises(UserError, match=r"full-per-v0 exists already; remove it or choose another id"):
-        export_buffer(path, NAME)
-
-
-def test_the_missing_package_is_named_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuses(r"full-per-v0 exists already; remove it or choose another id", export_buffer, path, NAME)
     monkeypatch.setitem(sys.modules, "minari", None)
-    with pytest.raises(UserError, match=r"Minari datasets need the extra: pip install 'replaybench\[minari\]'"):
-        export_buffer(tmp_path / "none.h5", NAME)
+    refuses(r"the extra: pip install 'replaybench\[minari\]'$", export_buffer, tmp_path / "none.h5", NAME)
 
 
 @pytest.mark.usefixtures("references")
-def test_export_then_import_on_the_command_line(
-    whole: Arrays, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_export_then_import_on_the_command_line(whole: Arrays, tmp_path: Path, capsys: Capsys) -> None:
     path = buffer(tmp_path / "b.h5", keep(whole, np.arange(100, 600)))
-    code, out, _ = call(capsys, "export", path, NAME, "--member", 0, "--output", tmp_path / "mine")
-    assert code == 0
+    out = done(capsys, "export", path, NAME, "--member", 0, "--output", tmp_path / "mine")
     assert "episodes 2 whole ones, 400 steps; 100 steps of incomplete ones left out" in out
     assert "random control returns -40000 (0), dynamic programming -10000 (1)" in out
     assert f"dataset  {tmp_path / 'mine' / NAME}" in out
-    code, _, err = call(capsys, "import", f"minari:{NAME}", "--plant", "Pendulum")
-    assert (code, err.count("\n")) == (2, 1)
-    assert "fetch it with `minari download`, or set MINARI_DATASETS_PATH" in err
+    words = "import", f"minari:{NAME}", "--plant", "Pendulum"
+    assert "fetch it with `minari download`, or set MINARI_DATASETS_PATH" in refused(capsys, *words)
 
-    assert call(capsys, "export", path, NAME)[0] == 0
-    code, out, _ = call(capsys, "import", f"minari:{NAME}", "--plant", "Pendulum")
-    assert code == 0
-    assert "800 transitions in 4 episodes" in out
-    target = Path("runs/replaybench-pendulum-full-per-v0.h5")
-    assert read_record(target, "buffer")[1]["step"].max() == 199
+    done(capsys, "export", path, NAME)
+    assert "800 transitions in 4 episodes" in done(capsys, *words)
+    assert read_record(Path("runs/replaybench-pendulum-full-per-v0.h5"), "buffer")[1]["step"].max() == 199
     for option in (("--columns", "angle=x"), ("--time", "t"), ("--clip-actions",)):
-        _, _, err = call(capsys, "import", f"minari:{NAME}", "--plant", "Pendulum", "--output", "x.h5", *option)
-        assert f"{option[0]} is for logs" in err
-    assert "exists already" in call(capsys, "import", f"minari:{NAME}", "--plant", "Pendulum")[2]
-    assert "did you mean --member" in call(capsys, "export", path, NAME, "--membr", "0")[2]
+        assert f"{option[0]} is for logs" in refused(capsys, *words, "--output", "x.h5", *option)
+    assert "exists already" in refused(capsys, *words)
+    assert "did you mean --member" in refused(capsys, "export", path, NAME, "--membr", "0")
 
 
 @pytest.mark.parametrize("suffix", [".mat", ".parquet"])
-def test_one_recording_gives_one_buffer_whatever_its_format(
-    suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_recording_gives_one_buffer_whatever_its_format(suffix: str, tmp_path: Path, capsys: Capsys) -> None:
     text = Path(__file__).parents[2] / "replaybench" / "examples" / "rig_log.csv"
     columns = dict(read_log(text).columns)
     log = tmp_path / f"rig{suffix}"
@@ -248,64 +235,49 @@ def test_one_recording_gives_one_buffer_whatever_its_format(
     else:
         parquet.write_table(pyarrow.table(columns), log)
     words = ("--plant", "Pendulum", "--columns", "angular_velocity=velocity")
-    assert call(capsys, "import", text, *words, "--output", tmp_path / "text.h5")[0] == 0
-    code, out, _ = call(capsys, "import", log, *words)
-    assert code == 0
-    assert f"rig{suffix} → Pendulum: 1000 rows, 998 transitions in 2 episodes" in out
+    done(capsys, "import", text, *words, "--output", tmp_path / "text.h5")
+    told = f"rig{suffix} → Pendulum: 1000 rows, 998 transitions in 2 episodes"
+    assert told in done(capsys, "import", log, *words)
     (_, expected), (_, found) = read_record(tmp_path / "text.h5"), read_record(tmp_path / "rig.h5")
     assert found.keys() == expected.keys()
     for name, array in expected.items():
         np.testing.assert_array_equal(found[name], array)
 
 
-def test_lost_cells_and_unwritable_targets_on_the_command_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lost_cells_and_unwritable_targets_on_the_command_line(tmp_path: Path, capsys: Capsys) -> None:
     head = "time,angle,angular_velocity,voltage\n"
     (tmp_path / "rig.csv").write_text(head + "0,0,0,1\n0.02,0,0,1\n,0,0,1\n0.06,0,0,1\n0.08,0,0,1\n")
     words = "import", "rig.csv", "--plant", "Pendulum"
-    assert "column 'time' is not a number at line 4" in call(capsys, *words)[2]
-    code, out, _ = call(capsys, *words, "--missing", "drop")
-    assert code == 0
-    assert "warning: 1 rows have no time: left out" in out
-    code, out, err = call(capsys, *words, "--output", "rig.csv/rig.h5")
-    assert (code, out) == (2, "")
-    assert "cannot write rig.csv/rig.h5: Not a directory; choose another --output" in err
+    assert "column 'time' is not a number at line 4" in refused(capsys, *words)
+    assert "warning: 1 rows have no time: left out" in done(capsys, *words, "--missing", "drop")
+    assert "Not a directory; choose another --output" in refused(capsys, *words, "--output", "rig.csv/rig.h5")
     rows = [f"{0.02 * n:.2f},{'inf' if n == 3 else 0},0,1\n" for n in range(9)]
     (tmp_path / "infinite.csv").write_text(head + "".join(rows))
-    code, out, err = call(capsys, "import", "infinite.csv", "--plant", "Pendulum", "--missing", "drop")
-    assert (code, err) == (0, "")
-    assert "9 rows" in out
+    assert "9 rows" in done(capsys, "import", "infinite.csv", "--plant", "Pendulum", "--missing", "drop")
+
+
+X, U = np.zeros((21, 2)), np.zeros((20, 1))
 
 
 def foreign(root: Path, observations: NDArray[Any], actions: NDArray[Any], **told: Any) -> None:
     """Write a dataset as someone else might."""
-    from replaybench.data.logs.minari_dataset import Episode, dataset_folder, write_dataset
-
-    space = PopulationEnv(Pendulum())
-    steps = len(actions)
+    space, steps = PopulationEnv(Pendulum()), len(actions)
     episode = Episode(observations, actions, np.zeros(steps), np.zeros(steps, bool), np.arange(steps) == steps - 1, {})
     spaces = space.single_observation_space, space.single_action_space
     write_dataset(dataset_folder("theirs-v0", root), "theirs-v0", [episode], *spaces, None, told)
 
 
-def test_someone_elses_dataset_is_taken_as_normalised_and_checked(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    foreign(root, np.zeros((21, 2)), np.zeros((20, 1)), env_spec='{"id": "CartPole-v1"}')
+def test_someone_elses_dataset_is_taken_as_normalised_and_checked(root: Path, capsys: Capsys) -> None:
+    foreign(root, X, U, env_spec='{"id": "CartPole-v1"}')
     words = "import", "minari:theirs-v0", "--plant", "Pendulum", "--frequency", 50
-    assert "was recorded on 'CartPole-v1', not on Pendulum" in call(capsys, *words)[2]
-    assert call(capsys, *words, "--other-plant")[0] == 0
-    with pytest.raises(UserError, match="theirs-v0 does not say at which rate it was recorded; give --frequency in Hz"):
-        convert_dataset("theirs-v0", Pendulum(), other_plant=True)
+    assert "was recorded on 'CartPole-v1', not on Pendulum" in refused(capsys, *words)
+    done(capsys, *words, "--other-plant")
+    refuses("does not say at which rate .* --frequency", convert_dataset, "theirs-v0", Pendulum(), other_plant=True)
     arrays, facts, summary = convert_dataset("theirs-v0", Pendulum(), frequency=50.0, other_plant=True)
     assert (arrays["observation"].shape, facts["frequency"], facts["noise"]) == ((1, 20, 2), 50.0, None)
     assert [state["unit"] for state in facts["states"]] == ["rad", "rad/s"]
     assert facts["actions"] == [{"name": "voltage", "unit": "V", "center": 0.0, "scale": 3.0}]
     assert "replaybench did not write this dataset" in summary.warnings[0]
-
-
-X, U = np.zeros((21, 2)), np.zeros((20, 1))
 
 
 @pytest.mark.parametrize(
@@ -327,8 +299,7 @@ def test_what_is_not_of_this_plant_is_refused(
     observations: NDArray[Any], actions: NDArray[Any], facts: dict[str, Any], message: str, root: Path
 ) -> None:
     foreign(root, observations, actions, replaybench=facts)
-    with pytest.raises(UserError, match=message):
-        convert_dataset("theirs-v0", Pendulum(), frequency=50.0)
+    refuses(message, convert_dataset, "theirs-v0", Pendulum(), frequency=50.0)
 
 
 def test_choices_that_a_plant_does_not_have_are_refused(root: Path) -> None:
@@ -336,37 +307,30 @@ def test_choices_that_a_plant_does_not_have_are_refused(root: Path) -> None:
     foreign(root, np.zeros((21, 4)), np.r_[np.zeros(10), np.ones(10)][:, None])
     assert convert_dataset("theirs-v0", plant)[0]["action"][0, :, 0].tolist() == [-1.0] * 10 + [1.0] * 10
     foreign(root / "other", np.zeros((21, 4)), np.full((20, 1), 0.37))
-    with pytest.raises(UserError, match="episode 0, step 0: action 0 is 0.37, none of its choices, 0, 1"):
-        convert_dataset("theirs-v0", plant, root=root / "other")
+    refuses("action 0 is 0.37, none of its choices, 0, 1", convert_dataset, "theirs-v0", plant, root=root / "other")
 
 
 @pytest.mark.parametrize("rate", [1e300, 1e-9, float("inf")])
 def test_a_rate_that_no_plant_can_have_is_refused(rate: float, root: Path) -> None:
-    foreign(root, np.zeros((21, 2)), np.zeros((20, 1)), replaybench={"plant": "Pendulum", "frequency": rate})
-    with pytest.raises(UserError, match="Hz"):
-        convert_dataset("theirs-v0", Pendulum())
+    foreign(root, X, U, replaybench={"plant": "Pendulum", "frequency": rate})
+    refuses("Hz", convert_dataset, "theirs-v0", Pendulum())
 
 
 @pytest.mark.usefixtures("references")
-def test_a_plant_of_ones_own_leaves_without_an_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plant_of_ones_own_leaves_without_an_environment(tmp_path: Path, capsys: Capsys) -> None:
     (tmp_path / "mine.py").write_text(
         "from dataclasses import dataclass\nfrom replaybench.envs.ode.pendulum import Pendulum\n\n\n"
         "@dataclass(frozen=True, kw_only=True)\nclass Mine(Pendulum):\n    name = 'Mine'\n"
     )
-    arrays = collect(Pendulum(), episodes=1)
-    path = buffer(tmp_path / "b.h5", arrays, plant=None)
-    header, stored = read_record(path)
-    write_record(path, "buffer", {**header.facts, "plant": f"{tmp_path / 'mine.py'}:Mine"}, stored)
-    assert "if you trust that file" in call(capsys, "export", path, NAME)[2]
-    assert call(capsys, "export", path, NAME, "--plant", f"{tmp_path / 'mine.py'}:Mine")[0] == 0
+    mine = f"{tmp_path / 'mine.py'}:Mine"
+    header, stored = read_record(buffer(path := tmp_path / "b.h5", collect(Pendulum(), episodes=1)))
+    write_record(path, "buffer", {**header.facts, "plant": mine}, stored)
+    assert "if you trust that file" in refused(capsys, "export", path, NAME)
+    done(capsys, "export", path, NAME, "--plant", mine)
     dataset = minari.load_dataset(NAME)
     assert dataset.env_spec is None
     assert json.loads((tmp_path / "datasets" / NAME / "data" / "metadata.json").read_text())["ref_max_score"] == -10000
-    with pytest.raises(UserError, match=r"was recorded on .*:Mine, not on Pendulum"):
-        convert_dataset(NAME, Pendulum())
-
-
-FULL_NAME = "replaybench/pendulum/full-v0"
+    refuses(r"was recorded on .*:Mine, not on Pendulum", convert_dataset, NAME, Pendulum())
 
 
 @pytest.mark.filterwarnings("ignore:Implicitly cleaning up:ResourceWarning")  # Minari leaves a folder behind
@@ -390,12 +354,9 @@ def test_a_dataset_of_minaris_own_collector_is_read_in_the_tasks_units(task: str
     arrays, facts, summary = convert_dataset("theirs/random-v0", plant)
     assert facts["frequency"] == plant.frequency
     given = list(theirs)
-    for name, expected in (
-        ("observation", [each.observations[:-1] for each in given]),
-        ("next_observation", [each.observations[1:] for each in given]),
-    ):
-        physical = plant.denormalise_state(arrays[name][0])
-        np.testing.assert_allclose(physical, np.concatenate(expected), rtol=1e-6, atol=1e-6)
+    for name, rows in (("observation", slice(None, -1)), ("next_observation", slice(1, None))):
+        expected = np.concatenate([each.observations[rows] for each in given])
+        np.testing.assert_allclose(plant.denormalise_state(arrays[name][0]), expected, rtol=1e-6, atol=1e-6)
     assert np.abs(arrays["action"]).max() <= 1.0
     actions = np.concatenate([each.actions.reshape(len(each.actions), -1) for each in given])
     np.testing.assert_allclose(plant.denormalise_action(arrays["action"][0]), actions, rtol=1e-6, atol=1e-6)
@@ -403,21 +364,7 @@ def test_a_dataset_of_minaris_own_collector_is_read_in_the_tasks_units(task: str
     ends = np.concatenate([each.terminations for each in given])
     np.testing.assert_array_equal(arrays["terminated"][0, :, 0], ends)
     assert any("taken as Gymnasium's task's own" in line for line in summary.warnings)
-    with pytest.raises(UserError, match="no other rate, not at 7 Hz"):
-        convert_dataset("theirs/random-v0", plant, frequency=7.0)
-
-
-@pytest.mark.usefixtures("references")
-@pytest.mark.parametrize("name", ["gymnasium:Pendulum-v1", "MujocoHalfCheetah"])
-def test_a_plant_without_equations_leaves_and_comes_back_bit_for_bit(name: str, tmp_path: Path) -> None:
-    plant = make_plant(name)
-    arrays = collect(plant, episodes=1, noise=0.0, frequency=plant.frequency)
-    stored = buffer(tmp_path / "b.h5", arrays, plant, frequency=plant.frequency, noise=0.0)
-    export_buffer(stored, FULL_NAME, member=1)
-    back, facts, _ = convert_dataset(FULL_NAME, plant)
-    for field in ("observation", "action", "reward", "next_observation", "terminated", "episode", "step"):
-        np.testing.assert_array_equal(back[field][0], arrays[field][1], err_msg=field)
-    assert facts["frequency"] == plant.frequency
+    refuses("no other rate, not at 7 Hz", convert_dataset, "theirs/random-v0", plant, frequency=7.0)
 
 
 @pytest.mark.usefixtures("references")
@@ -426,10 +373,10 @@ def test_d3rlpy_reads_an_export(tmp_path: Path) -> None:
         warnings.simplefilter("ignore")  # of Gym, which d3rlpy imports
         datasets = pytest.importorskip("d3rlpy.datasets", reason="d3rlpy is not installed")
     arrays = collect(Pendulum(), episodes=2)
-    export_buffer(buffer(tmp_path / "b.h5", arrays), FULL_NAME)
+    export_buffer(buffer(tmp_path / "b.h5", arrays), NAME)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        dataset, env = datasets.get_minari(FULL_NAME)
+        dataset, env = datasets.get_minari(NAME)
     assert (dataset.size(), dataset.transition_count) == (4, 4 * (STEPS - 1)), "it passes over steps to a time limit"
     first = dataset.episodes[0]
     np.testing.assert_array_equal(first.observations, arrays["observation"][0, :STEPS])

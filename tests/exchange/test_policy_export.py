@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cells import small_study
-from commands import call
+from commands import Capsys, Patch, call
+from refusals import refuses
 
 from replaybench.controllers.interface.agent import LearnerSetting, Task
 from replaybench.controllers.policies.policy import policy_facts
@@ -36,7 +37,7 @@ def stored(folder: Path, plant: str = "PendulumDCSC") -> Path:
     return path
 
 
-def test_the_best_members_policy_in_c_with_units_and_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_best_members_policy_in_c_with_units_and_cost(tmp_path: Path, capsys: Capsys) -> None:
     export_policy(stored(tmp_path), None, "c", tmp_path / "my-rig.h", None, None)
     text = (tmp_path / "my-rig.h").read_text()
     assert "A policy for PendulumDCSC, learned by TD3" in text
@@ -64,7 +65,7 @@ def test_a_diverged_member_is_not_exported(form: ExportForm, tmp_path: Path) -> 
     assert sorted(found.name for found in tmp_path.iterdir()) == ["policy.safetensors", "scores.h5"]
 
 
-def test_what_a_program_takes_and_gives_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_program_takes_and_gives_is_told(tmp_path: Path, capsys: Capsys) -> None:
     path = stored(tmp_path)
     write_record(tmp_path / "scores.h5", "scores", {}, {"reward_greedy": np.zeros((3, 0))})
     export_policy(path, None, "torch", None, None, None)
@@ -93,18 +94,15 @@ def test_models_hold_names_units_scale_and_rate(tmp_path: Path) -> None:
 
 def test_a_folder_that_no_sweep_wrote_names_its_files(tmp_path: Path) -> None:
     path = stored(tmp_path)
-    with pytest.raises(
-        UserError, match=re.escape(f"no study.toml); name a file of it: {path} or {tmp_path}/scores.h5")
-    ):
-        find_policy(tmp_path, None)
+    told = re.escape(f"no study.toml); name a file of it: {path} or {tmp_path}/scores.h5")
+    refuses(told, find_policy, tmp_path, None)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="name the folder that a sweep wrote"):
-        find_recording(tmp_path / "empty", None)
+    refuses("name the folder that a sweep wrote", find_recording, tmp_path / "empty", None)
 
 
 @pytest.mark.parametrize("plant", ["none.py:Mine", "gymnasium:evil:Foo-v0", "gymnasium:evil.py:Foo-v0"])
 def test_a_policy_file_runs_no_code_that_it_names(
-    plant: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    plant: str, tmp_path: Path, capsys: Capsys, monkeypatch: Patch
 ) -> None:
     (tmp_path / "evil.py").write_text("raise SystemExit('it ran')\n")
     monkeypatch.chdir(tmp_path)
@@ -115,8 +113,7 @@ def test_a_policy_file_runs_no_code_that_it_names(
     assert f"--plant {plant} if you trust that file" in capsys.readouterr().out
     if plant.startswith("none"):
         (tmp_path / "policy.h").unlink()
-        with pytest.raises(UserError, match="no plant file"):
-            export_policy(path, 0, "c", None, plant, None)
+        refuses("no plant file", export_policy, path, 0, "c", None, plant, None)
 
 
 @pytest.mark.parametrize(
@@ -133,8 +130,7 @@ def test_a_file_is_not_written_as_what_it_is_not_nor_over_another(
 ) -> None:
     path, mine = stored(tmp_path), tmp_path / "mine.h"
     mine.write_text("mine")
-    with pytest.raises(UserError, match=said):
-        export_policy(path, 0, form, tmp_path / name, None, None)
+    refuses(said, export_policy, path, 0, form, tmp_path / name, None, None)
     assert mine.read_text() == "mine"
     assert not list(tmp_path.glob("rig*"))
 
@@ -148,13 +144,10 @@ def test_the_suffix_chooses_the_form_and_a_files_learner_may_be_named(tmp_path: 
 
 def test_mistakes_are_one_line(tmp_path: Path) -> None:
     path = stored(tmp_path)
-    with pytest.raises(UserError, match="members 0 to 2, not 3"):
-        export_policy(path, 3, "c", None, None, None)
+    refuses("members 0 to 2, not 3", export_policy, path, 3, "c", None, None, None)
     for name in ("7.h", "int.h", "-.h"):
-        with pytest.raises(UserError, match="is no name; choose --output"):
-            export_policy(path, 0, "c", tmp_path / name, None, None)
-    with pytest.raises(UserError, match="state of Magman to observe"):
-        export_policy(path, 0, "c", None, "Magman", None)
+        refuses("is no name; choose --output", export_policy, path, 0, "c", tmp_path / name, None, None)
+    refuses("state of Magman to observe", export_policy, path, 0, "c", None, "Magman", None)
     assert not list(tmp_path.glob("*.h"))
 
 
@@ -170,5 +163,4 @@ def test_a_run_finds_its_cells_by_any_path_of_a_file(tmp_path: Path) -> None:
     for path in ("plants/own.py", "./plants/own.py", "../plants/own.py", "own.py"):
         assert find_recording(tmp_path, None, plant=f"{path}:Mine") == (buffer, None)
     for other in ("plants/other.py:Mine", "plants/own.py:Other", "Mine"):
-        with pytest.raises(UserError, match="has no cell of plant"):
-            find_recording(tmp_path, None, plant=other)
+        refuses("has no cell of plant", find_recording, tmp_path, None, plant=other)

@@ -8,7 +8,7 @@ bias. The gradient is projected into a trust region around an average policy.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -195,7 +195,7 @@ class ACER(Learner):
     def value(self, observation: AnyFloats) -> AnyFloats:
         return self.normaliser.rewards.restored(self.value_network(self.normalised(observation))[:, :, 0])
 
-    def metrics(self, stored: Mapping[str, AnyFloats]) -> dict[str, NDArray[Any]]:
+    def metrics(self, stored: Mapping[str, AnyFloats]) -> dict[str, np.ndarray]:
         """Return the mean of D_KL(μ‖π) over stored steps with behaviour μ, and the fraction of steps with ρ > c."""
         observation, action, behaviour = steps_of(self, stored, "observation", "action", "behaviour_mean")
         mean = self.policy(observation)
@@ -207,13 +207,13 @@ class ACER(Learner):
 
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
         """Update all networks, and return the mean of |Q_ret − Q̃| over each sampled segment as its TD error."""
-        first, dtype, delta = self.begin_updates(batch), self.setting.dtype, self.annotations(batch)
+        first, dtype, delta = self.begin_updates(batch), self.setting.dtype, self.empty_per_sample(batch)
         data, behaviour = as_segments(batch, self.normaliser, dtype), rows(batch, "behaviour_mean", dtype)
         nets, stream = (self._policy, self._value, self._advantage, self._other_tape), self.draws.state
         update_members(*nets, data, behaviour, stream, self.numbers, first, delta)
         return {"td_error": delta}
 
-    def _extra_state(self) -> dict[str, NDArray[Any]]:
+    def _extra_state(self) -> dict[str, np.ndarray]:
         return {**super()._extra_state(), "draws_stream": self.draws.state}
 
 

@@ -6,10 +6,9 @@ episode, one update uses this episode (Algorithm 1). Then follow updates on repl
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from replaybench.controllers.algorithms.segments import (
     Segments,
@@ -187,7 +186,7 @@ class ACERDiscrete(Learner):
         q = self.critic(self.normalised(observation))
         return self.normaliser.rewards.restored((self.probability(observation) * q).sum(axis=2))
 
-    def metrics(self, stored: Mapping[str, AnyFloats]) -> dict[str, NDArray[Any]]:
+    def metrics(self, stored: Mapping[str, AnyFloats]) -> dict[str, np.ndarray]:
         """Return the mean divergence from the behaviour, the fraction of steps with ρ > c, and the mean entropy."""
         observation, behaviour, choice = steps_of(self, stored, "observation", "behaviour", "choice")
         pi, log_pi = _softmax(self._logits(observation))
@@ -201,7 +200,7 @@ class ACERDiscrete(Learner):
 
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
         """Update policy and critic, and return the mean of |Q_ret − Q| over each sampled segment as its TD error."""
-        first, dtype, delta = self.begin_updates(batch), self.setting.dtype, self.annotations(batch)
+        first, dtype, delta = self.begin_updates(batch), self.setting.dtype, self.empty_per_sample(batch)
         choice, behaviour = rows(batch, "choice", dtype)[:, :, 0].astype(np.int64), rows(batch, "behaviour", dtype)
         data = as_segments(batch, self.normaliser, dtype)
         update_members(self._policy, self._critic, data, choice, behaviour, self.numbers, first, delta)

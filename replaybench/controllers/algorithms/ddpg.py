@@ -110,7 +110,7 @@ class DDPG(Learner):
         return self.normaliser.rewards.restored(self.critic(normalised, self.actor(normalised))[:, :, 0])
 
     def update(self, batch: Batch) -> Mapping[str, AnyFloats]:
-        first, delta, rho = self.begin_updates(batch), self.annotations(batch), self.annotations(batch)
+        first, delta, rho = self.begin_updates(batch), self.empty_per_sample(batch), self.empty_per_sample(batch)
         x, rules = self.experiences(batch, first), self.refer.rules(first)
         _update(self._actor, self._critic, x, rules, self.density.log_sigma, self.config.tau, first, delta, rho)
         return {"td_error": delta, "rho": rho} if self.density.known else {"td_error": delta}

@@ -1,10 +1,8 @@
 """Deep Q-network over evenly spaced actions (Mnih et al. 2015; de Bruin et al. 2018, section 6.3)."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from replaybench.controllers.interface.agent import Actions, Batch, LearnerSetting, NormaliseConfig
 from replaybench.controllers.interface.noise import Explored, PolicyDraws, decayed, draw_uniform
@@ -100,12 +98,12 @@ class DQN(Learner):
         return self.normaliser.rewards.restored(self.critic(self.normalised(observation)).max(axis=2))
 
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
-        config, first, delta = self.config, self.begin_updates(batch), self.annotations(batch)
+        config, first, delta = self.config, self.begin_updates(batch), self.empty_per_sample(batch)
         settings = (np.inf if config.huber is None else config.huber, config.double, config.copy_every)
         _update(self._state, self.experiences(batch, first), self._counts, *settings, first, delta)
         return {"td_error": delta}
 
-    def _extra_state(self) -> dict[str, NDArray[Any]]:
+    def _extra_state(self) -> dict[str, np.ndarray]:
         return {**super()._extra_state(), "random": self.random}
 
 

@@ -85,7 +85,7 @@ class NAF(Learner):
         return self.normaliser.rewards.restored(self.network(self.normalised(observation))[:, :, 0])
 
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
-        first, delta, rho = self.begin_updates(batch), self.annotations(batch), self.annotations(batch)
+        first, delta, rho = self.begin_updates(batch), self.empty_per_sample(batch), self.empty_per_sample(batch)
         x, rules = self.experiences(batch, first), self.refer.rules(first)
         _update(self._state, self.form, x, rules, self.density.log_sigma, self.config.tau, first, delta, rho)
         return {"td_error": delta, "rho": rho} if self.density.known else {"td_error": delta}

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,7 +135,7 @@ class SAC(Learner):
         alpha = elementwise.exp(self.log_temperature.parameters.astype(np.float64))
         return self.normaliser.rewards.restored(alpha * self.task.action_size * math.log(2.0))[:, 0]
 
-    def metrics(self, stored: Mapping[str, AnyFloats]) -> Mapping[str, NDArray[Any]]:
+    def metrics(self, stored: Mapping[str, AnyFloats]) -> Mapping[str, np.ndarray]:
         return {"temperature": elementwise.exp(self.log_temperature.parameters[:, 0])}
 
     def weights(self) -> dict[str, NDArray[np.generic]]:
@@ -148,7 +148,8 @@ class SAC(Learner):
         return named
 
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
-        first, delta, states, config = self.begin_updates(batch), self.annotations(batch), self._states, self.config
+        first, delta = self.begin_updates(batch), self.empty_per_sample(batch)
+        states, config = self._states, self.config
         actor, critics, x = states["actor"], (states["critic1"], states["critic2"]), self.experiences(batch, first)
         stream = self.update_stream.state
         if config.version == "first":
@@ -160,7 +161,7 @@ class SAC(Learner):
             update_present(actor, critics, *temperature, self._workspace, x, config.tau, entropy, stream, first, delta)
         return {"td_error": delta}
 
-    def _extra_state(self) -> dict[str, NDArray[Any]]:
+    def _extra_state(self) -> dict[str, np.ndarray]:
         return {
             **super()._extra_state(),
             "log_temperature": self.log_temperature.parameters,

@@ -1,10 +1,10 @@
 """Segments of successive steps, returns of segments, and the trust region, for ACER (Wang et al. 2017)."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from replaybench.controllers.interface.agent import Batch, Normaliser
 from replaybench.controllers.learner import Learner
@@ -78,7 +78,7 @@ def steps_of(learner: Learner, stored: Mapping[str, AnyFloats], *names: str) -> 
     return [column.reshape(len(column), -1, column.shape[-1]) for column in columns]
 
 
-def mean_over(own: Bools, measured: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def mean_over(own: Bools, measured: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the mean `[M]` of each array `[M, n]`, over the steps for which `own` `[M, n]` is true."""
     steps = np.maximum(own.sum(axis=1), 1)
     return {name: np.where(own, values, 0).sum(axis=1) / steps for name, values in measured.items()}

@@ -1,7 +1,6 @@
 """TD3 (Fujimoto et al. 2018) and TD3+BC (Fujimoto & Gu 2021)."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,13 +90,13 @@ class TD3(Learner):
         return self.normaliser.rewards.restored(self.critic(normalised, self.actor(normalised))[:, :, 0])
 
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
-        config, first, delta = self.config, self.begin_updates(batch), self.annotations(batch)
+        config, first, delta = self.config, self.begin_updates(batch), self.empty_per_sample(batch)
         smoothing = (self.smoothing_stream.state, config.smoothing, config.smoothing_clip)
         pace, x = (config.tau, config.policy_delay, first), self.experiences(batch, first)
         _update(self._actor, self._critics, self._workspace, x, self.imitation, *smoothing, *pace, delta)
         return {"td_error": delta}
 
-    def _extra_state(self) -> dict[str, NDArray[Any]]:
+    def _extra_state(self) -> dict[str, np.ndarray]:
         own = {"smoothing_stream": self.smoothing_stream.state, "warm_up_stream": self.random_actions.stream.state}
         return {**super()._extra_state(), **own}
 

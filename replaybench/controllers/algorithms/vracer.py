@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -138,7 +138,7 @@ class VRACER(Learner):
         return {"value": value, **last, **remembered}
 
     def _last_return(
-        self, reward: NDArray[Any], successor: AnyFloats, terminated: Bools, ended: Bools
+        self, reward: np.ndarray, successor: AnyFloats, terminated: Bools, ended: Bools
     ) -> dict[str, AnyFloats]:
         truncated = ended & ~terminated
         after = self.memory.after[:, None]
@@ -160,7 +160,7 @@ class VRACER(Learner):
     def value(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
         return self.normaliser.rewards.restored(self._heads(observation, state)[0])
 
-    def metrics(self, stored: Mapping[str, AnyFloats]) -> Mapping[str, NDArray[Any]]:
+    def metrics(self, stored: Mapping[str, AnyFloats]) -> Mapping[str, np.ndarray]:
         """Return the divergence `kl` from past policies, the far-policy fraction `far`, β of ReF-ER, and the mean σ."""
         pi = [np.asarray(head, np.float64) for head in self._heads(stored["observation"], stored.get(FIELD))[1:]]
         kl = divergence(*pi, *(stored[name].astype(np.float64) for name in BEHAVIOUR))
@@ -186,7 +186,7 @@ class VRACER(Learner):
         super().load_weights(weights)
         self.first_value.taken[:] = True
 
-    def _extra_state(self) -> dict[str, NDArray[Any]]:
+    def _extra_state(self) -> dict[str, np.ndarray]:
         own = {"noise": self.exploration.drawn, "beta": self.refer.beta}
         return {**super()._extra_state(), **own, **self.first_value.state_dict(), **self.traces.state_dict()}
 
@@ -212,7 +212,7 @@ class FirstValue:
         self.weighted, self.steps, self.reach = np.zeros(members), np.zeros(members), np.zeros(members)
         self.taken = np.zeros(1, np.bool_)
 
-    def update(self, reward: NDArray[Any], terminated: Bools, ended: Bools, active: Bools) -> None:
+    def update(self, reward: np.ndarray, terminated: Bools, ended: Bools, active: Bools) -> None:
         if self.taken[0]:
             return
         self.reach = np.where(active, 1 + self.discount * self.reach, self.reach)
@@ -226,7 +226,7 @@ class FirstValue:
         steps = self.steps - self.discount * self.reach  # an unfinished episode continues with V̄
         return np.divide(self.weighted, steps, out=np.zeros_like(steps), where=steps > 0)
 
-    def state_dict(self) -> dict[str, NDArray[Any]]:
+    def state_dict(self) -> dict[str, np.ndarray]:
         return {f"first_value.{name}": getattr(self, name) for name in ("weighted", "steps", "reach", "taken")}
 
 

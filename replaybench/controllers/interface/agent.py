@@ -69,13 +69,13 @@ class ObservationNormaliser:
         self.scale = np.ones((members, size))
         self.bound = np.full(members, np.inf if config.clip is None else config.clip)
 
-    def update(self, observation: NDArray[Any], active: Bools) -> None:
+    def update(self, observation: np.ndarray, active: Bools) -> None:
         """Update the statistics with new observations `[M, …, S]`, for members that are `active` `[M]` only."""
         if self.on:
             rows = np.ascontiguousarray(observation).reshape(len(self.mean), -1, self.mean.shape[1])
             _update_moments(rows, active, self.count, self.mean, self.variance, self.scale)
 
-    def __call__(self, observation: NDArray[Any]) -> NDArray[Any]:
+    def __call__(self, observation: np.ndarray) -> np.ndarray:
         """Return the normalised observations `[M, …, S]` of each member."""
         if not self.on:
             return observation
@@ -108,17 +108,17 @@ class RewardScale:
         self.count, self.mean_square = np.zeros(members, np.int64), np.zeros(members)
         self.factor = np.full(members, float(fixed))
 
-    def update(self, reward: NDArray[Any], active: Bools) -> None:
+    def update(self, reward: np.ndarray, active: Bools) -> None:
         """Update the factors with new rewards `[M, …]`, for members that are `active` `[M]` only."""
         if self.on:
             rows = reward.reshape(len(self.count), -1)
             _update_mean_square(rows, active, self.count, self.mean_square, self.factor)
 
-    def restored(self, value: NDArray[Any]) -> NDArray[Any]:
+    def restored(self, value: np.ndarray) -> np.ndarray:
         """Convert values `[M, N]` of normalised rewards to values of rewards times the constant factor `fixed`."""
         if not self.on:
             return value
-        restored: NDArray[Any] = value * (self.fixed / self.factor).astype(value.dtype)[:, None]
+        restored: np.ndarray = value * (self.fixed / self.factor).astype(value.dtype)[:, None]
         return restored
 
     def state_dict(self) -> Statistics:
@@ -144,7 +144,7 @@ class Normaliser:
 
 @kernel
 def _update_moments(
-    rows: NDArray[Any], active: Bools, count: Counts, mean: Floats, variance: Floats, scale: Floats
+    rows: np.ndarray, active: Bools, count: Counts, mean: Floats, variance: Floats, scale: Floats
 ) -> None:
     for m in range(count.size):
         if not active[m]:
@@ -162,9 +162,7 @@ def _update_moments(
 
 
 @kernel
-def _update_mean_square(
-    reward: NDArray[Any], active: Bools, count: Counts, mean_square: Floats, factor: Floats
-) -> None:
+def _update_mean_square(reward: np.ndarray, active: Bools, count: Counts, mean_square: Floats, factor: Floats) -> None:
     for m in range(count.size):
         if active[m]:
             for b in range(reward.shape[1]):

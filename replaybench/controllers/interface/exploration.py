@@ -120,7 +120,7 @@ def noisy_parameters(actor: PopulationMLP) -> Bools:
 @kernel
 def _disturb(
     both: tuple[Network, Network], noisy: Bools, stream: NDArray[np.uint64], tape: Tape,
-    recent: NDArray[Any], seen: Integers, chosen: Bools, target: float, factor: float,
+    recent: np.ndarray, seen: Integers, chosen: Bools, target: float, factor: float,
     adaptations: int, sigma: Floats, distance: Floats,
 ) -> None:  # fmt: skip
     """Draw new parameter noise for chosen members, and adapt σ if the member has observations."""
@@ -151,7 +151,7 @@ def _disturb(
 
 
 @kernel
-def _remember_observations(recent: NDArray[Any], seen: Integers, observation: NDArray[Any], active: Bools) -> None:
+def _remember_observations(recent: np.ndarray, seen: Integers, observation: np.ndarray, active: Bools) -> None:
     for m in range(recent.shape[0]):
         if active[m]:
             recent[m, seen[m] % recent.shape[1]] = observation[m]
@@ -225,7 +225,7 @@ class Density:
 
     def metrics(
         self, stored: Mapping[str, AnyFloats], mean: Callable[[AnyFloats], AnyFloats]
-    ) -> Mapping[str, NDArray[Any]]:
+    ) -> Mapping[str, np.ndarray]:
         """Return metrics of stored experiences by name, with one number per member.
 
         `stored` contains n experiences of each member, as arrays `[M, n, width]` by field. `mean` computes the policy's
@@ -238,10 +238,10 @@ class Density:
         present = np.asarray(mean(stored["observation"]), np.float64)
         mu_mean, mu_log_sigma = (stored[name].astype(np.float64) for name in self.fields)
         kl = divergence(present, np.broadcast_to(self.log_sigma[:, None, None], present.shape), mu_mean, mu_log_sigma)
-        measured: dict[str, NDArray[Any]] = {"kl": kl.mean(axis=1)}
+        measured: dict[str, np.ndarray] = {"kl": kl.mean(axis=1)}
         if self.traces is not None:
             measured |= {"far": self.traces.fraction, "beta": self.refer.beta.copy()}
         return measured
 
-    def state_dict(self) -> dict[str, NDArray[Any]]:
+    def state_dict(self) -> dict[str, np.ndarray]:
         return {"beta": self.refer.beta, **self.traces.state_dict()} if self.traces else {}

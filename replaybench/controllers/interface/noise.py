@@ -154,7 +154,7 @@ def _advance_process(u: Floats, stream: NDArray[np.uint64], active: Bools, diffu
                 u[m, a] += diffusion * next_normal(stream[m]) - friction * u[m, a]
 
 
-def disturbed(action: NDArray[Any], scale: Floats, noise: Floats, noise_bound: float, bound: float) -> Explored:
+def disturbed(action: np.ndarray, scale: Floats, noise: Floats, noise_bound: float, bound: float) -> Explored:
     """Return the sum of actions `[M, A]` and noise `[M, A]`, which is multiplied by `scale` `[M]`.
 
     The noise is clipped to ±`noise_bound` before this multiplication. The sum is clipped to ±`bound`.
@@ -166,7 +166,7 @@ def disturbed(action: NDArray[Any], scale: Floats, noise: Floats, noise_bound: f
 
 @kernel
 def _disturb(
-    action: NDArray[Any], scale: Floats, noise: Floats, noise_bound: float, bound: float, explored: Floats32,
+    action: np.ndarray, scale: Floats, noise: Floats, noise_bound: float, bound: float, explored: Floats32,
     deviation: Floats32,
 ) -> None:  # fmt: skip
     for m in range(action.shape[0]):

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from replaybench.controllers.interface.agent import Batch
 from replaybench.controllers.interface.noise import Explored
@@ -119,6 +118,6 @@ class Memory:
         histories = Histories(normalise(observation), window.length, window.memory.astype(self.dtype))
         return histories, histories._replace(length=window.length + 1)
 
-    def state_dict(self) -> dict[str, NDArray[Any]]:
+    def state_dict(self) -> dict[str, np.ndarray]:
         """Return the states of the current episode by name, without copying."""
         return {"memory_before": self.before, "memory_after": self.after} if self.size else {}

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from replaybench.data.batch import Links, Slots, TraceRule
 from replaybench.runtime.arrays import AnyFloats, Bools, Floats, Floats32, Integers, Integers32
@@ -160,7 +159,7 @@ class FarCount(TraceRule):
         self.stored_steps[new] += 1
 
     def annotated(
-        self, values: Floats32, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, NDArray[Any]]
+        self, values: Floats32, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, np.ndarray]
     ) -> None:
         """Store the latest importance weights `rho` `[M, B]` of B sampled steps, and update the counts and β."""
         update = int(self.steps[0])
@@ -175,7 +174,7 @@ class FarCount(TraceRule):
         self.stored_steps[:] = count
         self.far[:] = [int(values[m, :n, FAR].sum()) for m, n in enumerate(count)]
 
-    def state_dict(self) -> dict[str, NDArray[Any]]:
+    def state_dict(self) -> dict[str, np.ndarray]:
         """Return the counts by name, without copying."""
         return {"far": self.far, "stored_steps": self.stored_steps}
 
@@ -227,7 +226,7 @@ class StoredReturns(FarCount):
         self.discount, self.scale = np.float32(discount), scale
         self._last = np.full(members, -1, np.int64)
 
-    def followed(self, values: Floats32, last: Slots, experience: Mapping[str, NDArray[Any]]) -> None:
+    def followed(self, values: Floats32, last: Slots, experience: Mapping[str, np.ndarray]) -> None:
         """Bootstrap the steps at buffer indices `last` `[M]` from V of the next state, until that step is stored."""
         self._last[:] = last
         m = np.flatnonzero(last >= 0)

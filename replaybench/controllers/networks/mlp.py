@@ -202,15 +202,15 @@ class PopulationMLP:
         self._kept_tape = lru_cache(MOST_TAPES)(self.tape)  # one tape for each of the latest batch sizes
         normalised = len(shape.layers) - 1 if shape.layer_norm else 0
         rows, offset, row = [], 0, 0
-        kept = sum(inputs + 1 for inputs, _ in shape.layers) + shape.sizes[-1]
+        free_row = sum(inputs + 1 for inputs, _ in shape.layers) + shape.sizes[-1]
         for layer, (inputs, outputs) in enumerate(shape.layers):
             normal = layer < normalised
-            rows.append((inputs + 1, outputs, offset, row, kept if normal else -1))
+            rows.append((inputs + 1, outputs, offset, row, free_row if normal else -1))
             offset += (inputs + 1 + 2 * normal) * outputs
             row += inputs + 1
-            kept += (outputs + _EXTRA_ROWS) * normal
+            free_row += (outputs + _EXTRA_ROWS) * normal
         rows.append((shape.sizes[-1], 0, 0, row, -1))
-        self._tape_rows = kept
+        self._tape_rows = free_row
         plan, index = np.array(rows, np.int64), ACTIVATIONS.index(shape.activation)
         self.network = Network(self.parameters, self.gradient, plan, shape.inject, shape.actions, index, shape.tanh)
 
@@ -231,11 +231,11 @@ class PopulationMLP:
         """
         draws = stream.uniform(self.shape.parameter_count) * 2.0 - 1.0
         self.parameters[:] = 0.0
-        for inputs, outputs, offset, _, kept in self.network.plan[:-1]:
+        for inputs, outputs, offset, _, normal_row in self.network.plan[:-1]:
             bias = offset + (inputs - 1) * outputs
             fan = inputs - 1 if scheme == "fan_in" else (inputs - 1 + outputs) / 6
             self.parameters[:, offset:bias] = draws[:, offset:bias] / np.sqrt(fan)
-            if kept >= 0:
+            if normal_row >= 0:
                 self.parameters[:, bias + outputs : bias + 2 * outputs] = 1.0
         # After the loop this is the last layer.
         last = slice(offset, bias)
@@ -249,8 +249,8 @@ class PopulationMLP:
         Names are `{name}.{layer}.weight` and `.bias`. Normalised layers also have `.gain` and `.shift` `[M, out]`.
         """
         named = {}
-        for layer, (inputs, outputs, offset, _, kept) in enumerate(self.network.plan[:-1]):
-            rows = inputs + 2 * (kept >= 0)
+        for layer, (inputs, outputs, offset, _, normal_row) in enumerate(self.network.plan[:-1]):
+            rows = inputs + 2 * (normal_row >= 0)
             block = self.parameters[:, offset : offset + rows * outputs].reshape(-1, rows, outputs)
             named[f"{name}.{layer}.weight"] = block[:, : inputs - 1]
             for row, part in zip(range(inputs - 1, rows), ("bias", "gain", "shift"), strict=False):
@@ -304,7 +304,7 @@ def forward(net: Network, m: int, tape: Tape, x: AnyFloats, action: AnyFloats, o
     last = net.plan.shape[0] - 2
     _load_rows(values, x)
     for layer in range(last + 1):
-        inputs, outputs, offset, row, kept = net.plan[layer]
+        inputs, outputs, offset, row, normal_row = net.plan[layer]
         if layer == net.inject:
             _load_rows(values[row + inputs - 1 - net.actions :], action)
         start = net.plan[layer + 1, 3] * stride
@@ -314,9 +314,9 @@ def forward(net: Network, m: int, tape: Tape, x: AnyFloats, action: AnyFloats, o
             flat, row * stride, stride, inputs,
         )  # fmt: skip
         if layer < last:
-            if kept >= 0:
+            if normal_row >= 0:
                 one, gain = (row + inputs - 1) * stride, offset + inputs * outputs
-                normalise(flat, start, kept * stride, one, outputs, stride, parameters, gain)
+                normalise(flat, start, normal_row * stride, one, outputs, stride, parameters, gain)
             activate(flat[start : start + outputs * stride], net.activation)
     start = net.plan[last + 1, 3]
     if net.tanh:
@@ -348,7 +348,7 @@ def _backward(net: Network, m: int, tape: Tape, d_out: AnyFloats, want_weights: 
             for o in range(d_out.shape[1]):
                 error[o, b] *= 1 - output[o, b] * output[o, b]
     for layer in range(last, -1, -1):
-        inputs, outputs, offset, row, kept = net.plan[layer]
+        inputs, outputs, offset, row, normal_row = net.plan[layer]
         if want_weights:
             if outputs <= _FEW_OUTPUTS:
                 for o in range(outputs):
@@ -381,10 +381,10 @@ def _backward(net: Network, m: int, tape: Tape, d_out: AnyFloats, want_weights: 
                 break
         d_hidden = next_error.reshape(-1)[: carried * stride]
         activate_backward(d_hidden, flat[row * stride : (row + carried) * stride], net.activation)
-        before, _, below, _, kept = net.plan[layer - 1]
-        if kept >= 0:
+        before, _, below, _, normal_row = net.plan[layer - 1]
+        if normal_row >= 0:
             normalise_backward(
-                d_hidden, error.reshape(-1), flat, kept * stride, (row + inputs - 1) * stride,
+                d_hidden, error.reshape(-1), flat, normal_row * stride, (row + inputs - 1) * stride,
                 carried, stride, batch, parameters, gradient, below + before * carried, want_weights,
             )  # fmt: skip
         error, next_error = next_error, error
@@ -428,23 +428,23 @@ def evaluate_single(
 
 @kernel
 def normalise(
-    flat: AnyFloats, start: int, kept: int, one: int, units: int, stride: int,
+    flat: AnyFloats, start: int, normal_start: int, one: int, units: int, stride: int,
     parameters: AnyFloats, gain: int,
 ) -> None:  # fmt: skip
     """Normalise a hidden layer in place by z ← gain · ẑ + shift (Ba, Kiros & Hinton 2016, eq. 4).
 
     The normalised values are ẑ = (z − mean) / √(variance + 1e-5), with mean and variance over the units of one sample.
     Matrices have one row per unit and one column per sample, `[units, stride]`. z begins at `flat[start]`. First ẑ,
-    then 1/σ `[stride]`, for the standard deviation σ, are written from `flat[kept]` on. `flat[one]` is 1. It is read as
-    a row of ones, so that sums are matrix products. Gains, then shifts, begin at `parameters[gain]`.
+    then 1/σ `[stride]`, for the standard deviation σ, are written from `flat[normal_start]` on. `flat[one]` is 1. It is
+    read as a row of ones, so that sums are matrix products. Gains, then shifts, begin at `parameters[gain]`.
     """
     kind = flat.dtype.type
     share, epsilon = kind(1.0 / units), kind(_EPSILON)
     z = flat[start : start + units * stride].reshape(units, stride)
-    normal = flat[kept : kept + units * stride].reshape(units, stride)
-    scale = flat[kept + units * stride : kept + (units + 1) * stride]
+    normal = flat[normal_start : normal_start + units * stride].reshape(units, stride)
+    scale = flat[normal_start + units * stride : normal_start + (units + 1) * stride]
     gains, shifts = parameters[gain : gain + units], parameters[gain + units : gain + 2 * units]
-    inverse = kept + units * stride
+    inverse = normal_start + units * stride
     # Sums over units are products with a row of ones, which add in a fixed order, for a vector of columns at a time.
     matmul(flat, inverse, stride, 1, stride, flat, one, 0, 0, flat, start, stride, units)
     for b in range(stride):
@@ -466,7 +466,7 @@ def normalise(
 
 @kernel
 def normalise_backward(
-    error: AnyFloats, product: AnyFloats, flat: AnyFloats, kept: int, one: int,
+    error: AnyFloats, product: AnyFloats, flat: AnyFloats, normal_start: int, one: int,
     units: int, stride: int, batch: int, parameters: AnyFloats, gradient: AnyFloats, gain: int,
     want_weights: np.bool_,
 ) -> None:  # fmt: skip
@@ -479,14 +479,14 @@ def normalise_backward(
     at `flat[one]`. Other arguments are those of `normalise`.
     """
     share = flat.dtype.type(1.0 / units)
-    normal = flat[kept : kept + units * stride]
+    normal = flat[normal_start : normal_start + units * stride]
     for i in range(normal.size):
         product[i] = error[i] * normal[i]
     if want_weights:
         # A matrix product with one column sums in a fixed order, for eight units at a time.
         matmul(gradient, gain, 1, units, 1, product, 0, stride, 1, flat, one, 0, batch)
         matmul(gradient, gain + units, 1, units, 1, error, 0, stride, 1, flat, one, 0, batch)
-    sums = kept + (units + 1) * stride
+    sums = normal_start + (units + 1) * stride
     matmul(flat, sums, stride, 1, stride, parameters, gain, units, 1, error, 0, stride, units)
     matmul(flat, sums + stride, stride, 1, stride, parameters, gain, units, 1, product, 0, stride, units)
     scale, mean, slope = flat[sums - stride : sums], flat[sums : sums + stride], flat[sums + stride : sums + 2 * stride]

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from replaybench.controllers.networks import mlp
 from replaybench.controllers.networks.recurrent import PopulationRecurrent
@@ -390,7 +389,7 @@ class _Writer:
         return "\n".join([*parts, body, "#endif\n"])
 
 
-def _array(kind: str, name: str, values: NDArray[Any], write: Any) -> str:
+def _array(kind: str, name: str, values: np.ndarray, write: Any) -> str:
     size = "".join(f"[{length}]" for length in values.shape)
     rows = [", ".join(write(value) for value in row) for row in np.atleast_2d(values)]
     if values.ndim == 2:

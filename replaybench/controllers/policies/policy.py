@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from replaybench.controllers.interface.agent import LearnerSetting, Task
 from replaybench.controllers.learner import Learner
@@ -207,7 +207,7 @@ def head_of(form: PolicyHead) -> Shape:
     return form.network.shape.head if isinstance(form.network, PopulationRecurrent) else form.network.shape
 
 
-def weights_of(form: PolicyHead) -> dict[str, NDArray[Any]]:
+def weights_of(form: PolicyHead) -> dict[str, np.ndarray]:
     """Return the weights of a policy's network by name, such as `trunk.0.weight`, for the first member only."""
     if isinstance(form.network, PopulationRecurrent):
         named = form.network.named_weights("net")

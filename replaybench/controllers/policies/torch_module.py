@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from replaybench.controllers.networks.network import PolicyHead
@@ -63,7 +62,7 @@ class TorchPolicy(nn.Module):
         self.memory = memory_of(form)
         self.first, self.width, self.squash = form.first, form.width, form.squash
         self.discrete, self.normalised = form.table is not None, statistics is not None
-        constants: dict[str, NDArray[Any]] = {} if form.table is None else {"table": form.table}
+        constants: dict[str, np.ndarray] = {} if form.table is None else {"table": form.table}
         if statistics is not None:
             constants |= {"mean": statistics.mean, "scale": statistics.scale}
             self.bound = float(statistics.bound)
@@ -102,7 +101,7 @@ class TorchPolicy(nn.Module):
         return outputs.clamp(-1.0, 1.0) if self.squash == "clip" else outputs
 
 
-def _linear(weights: dict[str, NDArray[Any]], name: str) -> nn.Linear:
+def _linear(weights: dict[str, np.ndarray], name: str) -> nn.Linear:
     weight = weights[f"{name}.weight"]
     linear = nn.Linear(*weight.shape)
     linear.weight.data = torch.from_numpy(weight.T.copy())

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import h5py
 import numpy as np
-from numpy.typing import NDArray
 
 from replaybench.data.array_check import own_item
 from replaybench.data.logs.table import Budget
@@ -49,12 +48,12 @@ class Episode:
         infos: Further arrays by name; shape `[T + 1, …]`. The first row belongs to the reset.
     """
 
-    observations: NDArray[Any]
-    actions: NDArray[Any]
-    rewards: NDArray[Any]
+    observations: np.ndarray
+    actions: np.ndarray
+    rewards: np.ndarray
     terminations: Bools
     truncations: Bools
-    infos: Mapping[str, NDArray[Any]]
+    infos: Mapping[str, np.ndarray]
 
 
 def dataset_folder(dataset_id: str, root: Path | None = None) -> Path:

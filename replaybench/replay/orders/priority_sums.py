@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from replaybench.runtime.arrays import Floats, Floats32, Integers, Integers32, aligned_zeros
 from replaybench.runtime.kernel import kernel
@@ -239,11 +238,11 @@ class AgeLog:
             weighted=weighted,
         )
 
-    def state_dict(self, stored: int) -> dict[str, NDArray[Any]]:
+    def state_dict(self, stored: int) -> dict[str, np.ndarray]:
         """Return the log entries of the first `stored` slots, from which the log without priorities can be rebuilt."""
         return {"age_place": self.state.place_of[:, :stored], "age_end": self.state.end}
 
-    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         """Restore the arrays that `state_dict` returned, and recompute the sums of the current priorities."""
         place, end = state["age_place"], state["age_end"]
         if (end < 0).any() or (end > self.state.slot_at.shape[1]).any():

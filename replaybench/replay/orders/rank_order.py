@@ -27,8 +27,8 @@ LEAF: Final = 48
 INNER: Final = 32
 """Number of children of a full inner node."""
 NOTHING: Final = np.uint64(0xFFFF_FFFF_FFFF_FFFF)  # pads `leaf` and `bound`; no entry is as large
-# Columns of `head`; at NODES begin two columns, the numbers of inner nodes and of leaves.
-ROOT, HEIGHT, SIZE, NODES, NEWEST = 0, 1, 2, 3, 5
+ROOT, HEIGHT, SIZE, NODES, LEAVES, NEWEST = range(6)
+"""Columns of `OrderState.head`."""
 
 
 class OrderState(NamedTuple):
@@ -89,7 +89,7 @@ def _up_to(numbers: NDArray[np.uint64], m: int, node: int, entry: np.uint64) -> 
 
 
 @kernel
-def _halve(left: NDArray[Any], right: NDArray[Any]) -> None:
+def _halve(left: np.ndarray, right: np.ndarray) -> None:
     """Move the upper half of row `left` to the lower half of row `right`. Pad both rows with the largest value."""
     half = left.size // 2
     for j in range(half):
@@ -98,7 +98,7 @@ def _halve(left: NDArray[Any], right: NDArray[Any]) -> None:
 
 
 @kernel
-def _make_room(row: NDArray[Any], place: int) -> None:
+def _make_room(row: np.ndarray, place: int) -> None:
     for j in range(row.size - 1, place, -1):
         row[j] = row[j - 1]
 
@@ -106,8 +106,8 @@ def _make_room(row: NDArray[Any], place: int) -> None:
 @kernel
 def _split(state: OrderState, m: int, parent: int, i: int, leaf: bool) -> None:
     """Split the full child i of a node that is not full, and move its upper half to a new node after it."""
-    left, right = state.child[m, parent, i], state.head[m, NODES + leaf]
-    state.head[m, NODES + leaf] += 1
+    left, right = state.child[m, parent, i], state.head[m, LEAVES if leaf else NODES]
+    state.head[m, LEAVES if leaf else NODES] += 1
     _make_room(state.bound[m, parent], i + 1)
     _make_room(state.size[m, parent], i + 1)
     _make_room(state.child[m, parent], i + 1)
@@ -184,7 +184,7 @@ def _set(state: OrderState, m: int, slot: int, image: np.uint32, arrives: bool) 
         state.head[m, NEWEST] += 1
         state.number[m, slot] = state.head[m, NEWEST]
     state.image[m, slot] = image
-    if state.head[m, NODES + 1] < state.leaf.shape[1]:
+    if state.head[m, LEAVES] < state.leaf.shape[1]:
         _insert(state, m, slot)
     else:
         _build(state, m)
@@ -200,15 +200,15 @@ def _build(state: OrderState, m: int) -> None:
     order = np.argsort(entry[:-1])
     entry[:-1], slots = entry[order], slots[order]
     size, child, count = np.ones(slots.size + 1, np.int64), np.zeros(slots.size + 1, np.int64), slots.size
-    head[HEIGHT], head[SIZE], head[NODES], head[NODES + 1] = -1, count, 0, 0
+    head[HEIGHT], head[SIZE], head[NODES], head[LEAVES] = -1, count, 0, 0
     while head[HEIGHT] < 0 or count > 1:
         leaf = head[HEIGHT] < 0
         width = LEAF if leaf else INNER
         nodes = max(1, -(-count // width), count // (width * 11 // 16))  # about as wide as random updates leave them
         for g in range(nodes):
             start, stop = g * count // nodes, (g + 1) * count // nodes
-            node = head[NODES + leaf]
-            head[NODES + leaf] += 1
+            node = head[LEAVES if leaf else NODES]
+            head[LEAVES if leaf else NODES] += 1
             row, held = state.leaf[m, node] if leaf else state.bound[m, node], 0
             row[stop - start :] = NOTHING
             for j in range(stop - start):
@@ -300,7 +300,7 @@ class RankOrder:
             child=np.zeros((members, inner, INNER), np.int32),
             head=np.zeros((members, 6), np.int64),
         )
-        self.state.head[:, NODES + 1] = 1
+        self.state.head[:, LEAVES] = 1
         self.state.leaf[:, 0] = NOTHING
 
     def keys(self, slots: int | None = None) -> Floats32:

@@ -11,7 +11,6 @@ from typing import Any, Final
 import numpy as np
 import torch
 from gymnasium import spaces
-from numpy.typing import NDArray
 
 from replaybench.data.batch import ReplayBatch
 from replaybench.data.record import read_record, write_record
@@ -160,11 +159,11 @@ class StrategyReplayBuffer(ReplayBuffer):
 
     def add(
         self,
-        obs: NDArray[Any],
-        next_obs: NDArray[Any],
-        action: NDArray[Any],
-        reward: NDArray[Any],
-        done: NDArray[Any],
+        obs: np.ndarray,
+        next_obs: np.ndarray,
+        action: np.ndarray,
+        reward: np.ndarray,
+        done: np.ndarray,
         infos: list[dict[str, Any]],
     ) -> None:
         """Add one experience of each environment, given as arrays of shape `[n_envs, …]`.
@@ -223,7 +222,7 @@ class StrategyReplayBuffer(ReplayBuffer):
         self._batch = self.replay.sample(self.context)
         return self._samples({name: column[0] for name, column in self._batch.columns.items()}, env)
 
-    def _get_samples(self, batch_inds: NDArray[Any], env: VecNormalize | None = None) -> ReplayBufferSamples:
+    def _get_samples(self, batch_inds: np.ndarray, env: VecNormalize | None = None) -> ReplayBufferSamples:
         columns = self.replay.columns
         return self._samples({name: columns.column(name)[0, batch_inds] for name in columns.fields}, env)
 

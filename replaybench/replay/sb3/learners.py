@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch.autograd.graph import register_multi_grad_hook
 
 from replaybench.replay.sb3.buffer import FEEDBACK, StrategyReplayBuffer, needs
@@ -101,10 +100,10 @@ class StrategyLearner(OffPolicyAlgorithm):
     def _store_transition(
         self,
         replay_buffer: ReplayBuffer,
-        buffer_action: NDArray[Any],
+        buffer_action: np.ndarray,
         new_obs: Any,
-        reward: NDArray[Any],
-        dones: NDArray[Any],
+        reward: np.ndarray,
+        dones: np.ndarray,
         infos: list[dict[str, Any]],
     ) -> None:
         if "exploration" in self.strategy_buffer.strategy.orders:

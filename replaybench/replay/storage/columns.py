@@ -32,7 +32,7 @@ class LazyColumn:
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    part: Callable[[tuple[int, slice]], NDArray[Any]]
+    part: Callable[[tuple[int, slice]], np.ndarray]
 
     def __getitem__(self, where: Any) -> Any:
         return self.part(where)

@@ -6,7 +6,7 @@ and the next step. The learner's `TraceRule` computes the values.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +55,7 @@ class Traces:
         """Return a view of the trace with this name, shape `[M, N]` for N buffer slots of each member."""
         return self.values[:, :, self.rule.names.index(name)]
 
-    def follow(self, experience: Mapping[str, NDArray[Any]], active: Bools) -> None:
+    def follow(self, experience: Mapping[str, np.ndarray], active: Bools) -> None:
         """Call the learner's `TraceRule` with the new experience of each active member, before storage."""
         self.rule.followed(self.values, np.where(active, self.last, -1), experience)
 
@@ -64,7 +64,7 @@ class Traces:
         self.rule.evicting(self.values, self.previous, self.next, slots)
         _unlink(self.previous, self.next, self.last, slots)
 
-    def store(self, experience: Mapping[str, NDArray[Any]], slots: Slots, active: Bools, ended: Bools) -> None:
+    def store(self, experience: Mapping[str, np.ndarray], slots: Slots, active: Bools, ended: Bools) -> None:
         """Link each active member's new step to the previous step of the episode, and call the learner's `TraceRule`.
 
         `slots[m]` is the slot in which the step was stored, or −1 if the step was discarded. Traces of the step that
@@ -76,7 +76,7 @@ class Traces:
         _link(self.values, self.previous, self.next, self.last, slots, self._first, active, over)
         self.rule.stored(self.values, self.previous, self.next, slots, over)
 
-    def annotate(self, idx: Slots, annotations: Mapping[str, NDArray[Any]]) -> None:
+    def annotate(self, idx: Slots, annotations: Mapping[str, np.ndarray]) -> None:
         """Call the learner's `TraceRule` with the learner's values for steps in slots `idx`. Entries −1 are skipped."""
         self.rule.annotated(self.values, self.previous, self.next, idx, annotations)
 
@@ -84,12 +84,12 @@ class Traces:
         """Return the K traces of sampled steps, shape `[M, B, K]`, for their buffer slots `idx` `[M, B]`."""
         return np.take_along_axis(self.values, idx[:, :, None], axis=1)
 
-    def state_dict(self, stored: int) -> dict[str, NDArray[Any]]:
+    def state_dict(self, stored: int) -> dict[str, np.ndarray]:
         numbers = {f"trace_{name}": self.view(name)[:, :stored] for name in self.rule.names}
         links = {"trace_previous": self.previous[:, :stored], "trace_next": self.next[:, :stored]}
         return {**numbers, **links, "trace_last": self.last}
 
-    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         serial, count = np.asarray(state["serial"], np.int64), np.asarray(state["count"], np.int64)
         previous, following, last = (np.asarray(state[f"trace_{name}"], np.int64) for name in _LINKS)
         places = np.arange(serial.shape[1])
@@ -223,11 +223,11 @@ class EpisodeStarts:
             self.starts = np.concatenate([self.starts, np.full_like(self.starts, NONE)], axis=1)
         _step(self.starts, self.known, self.begins, collected, active, ended, self._most)
 
-    def state_dict(self) -> dict[str, NDArray[Any]]:
+    def state_dict(self) -> dict[str, np.ndarray]:
         most = int(self.known.max(initial=0))
         return {"episode_starts": self.starts[:, :most], "episode_begins": self.begins.view(np.uint8)}
 
-    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         starts = np.asarray(state["episode_starts"], np.uint32)
         width = max(16, starts.shape[1])
         self.starts = np.full((len(starts), width), NONE, np.uint32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol
+from typing import Final, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -151,7 +151,7 @@ class RunningSynth(Drawing):
         action[of_state] = explored[of_state]
         deviation = np.where(of_state, deviation, self.model.deviation(observation, action))
         successor, reward, terminated = self.model.simulate(observation, action)
-        new: dict[str, NDArray[Any]] = {
+        new: dict[str, np.ndarray] = {
             "observation": observation, "action": action, "reward": reward[:, None], "next_observation": successor,
             "terminated": terminated[:, None], "exploration": deviation[:, None],
         }  # fmt: skip

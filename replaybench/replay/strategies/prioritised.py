@@ -79,7 +79,7 @@ class _RunningPERprop(RunningSampling):
             sum_rebuild(self.sums, m)
 
 
-def read_priority(state: Mapping[str, NDArray[Any]]) -> Floats32:
+def read_priority(state: Mapping[str, np.ndarray]) -> Floats32:
     """Return the saved priorities, shape `[M, n]`, or raise `ValueError` if one is negative or not finite."""
     priority: Floats32 = state["priority"]
     if not ((priority >= 0) & (priority < np.inf)).all():

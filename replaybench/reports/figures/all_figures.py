@@ -1,26 +1,33 @@
 """Functions that draw all figures of a sweep or of an offline replay, and the command `figures`."""
 
-from __future__ import annotations
-
 import itertools
 import shlex
 from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import xarray as xr
+from matplotlib.figure import Figure
 from rich.console import Console
 
 from replaybench.baselines.references import normalise, reference
 from replaybench.data.documents import read_toml
 from replaybench.data.run_folder import RunFolder, runs_within
+from replaybench.exchange.offline_scores import OfflineScores
 from replaybench.experiments.dataset import assemble, runs_there, without_rewards
 from replaybench.experiments.results_file import read_results
 from replaybench.experiments.statistics import Interval, interval
 from replaybench.experiments.study import Cell, read_study, reference_cells
-from replaybench.reports.figures.curves import REFERENCES, Curve, draw_references, read_others, series_curves
+from replaybench.reports.figures.curves import (
+    REFERENCES,
+    Curve,
+    OtherCurve,
+    draw_references,
+    read_others,
+    series_curves,
+)
 from replaybench.reports.figures.distributions import paired_differences, performance_profiles
 from replaybench.reports.figures.learning_curves import draw_curve, learning_curves, length_curves, metric_curves
 from replaybench.reports.figures.maps import advantage_map, condition_map
@@ -50,12 +57,6 @@ from replaybench.runtime.arrays import Floats
 from replaybench.runtime.atomic import write_text
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.user_file import ImportRefusedError, imports_only
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from replaybench.exchange.offline_scores import OfflineScores
-    from replaybench.reports.figures.curves import OtherCurve
 
 
 def draw_figures(

@@ -1,16 +1,16 @@
 """Forest plots of published claims with their verdicts, and the command `claims`."""
 
-from __future__ import annotations
-
 import json
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from rich import box
 from rich.console import Console
 from rich.markup import escape
@@ -22,10 +22,6 @@ from replaybench.experiments.effects import p_text
 from replaybench.reports.figures.style import GREY, PALETTE, check_figure, minus, new_figure, style, write_figure
 from replaybench.runtime.atomic import refuse_existing, write_text
 from replaybench.runtime.errors import UserError, unknown
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 MARKS: Final[dict[Word, tuple[str, str]]] = {
     "reproduced": ("o", PALETTE[2]),
@@ -236,7 +232,8 @@ def still_needed(verdict: Verdict) -> str:
     if verdict.effect.sd == 0:
         return "all differences are equal"
     if verdict.split:
-        return f"few runs make the mean, {replace(verdict.effect, statistic='mean').estimate:+.3g}"
+        mean = replace(verdict.effect, statistic="mean").estimate
+        return f"mean and interquartile mean disagree; the mean is {mean:+.3g}"
     return f"{more} more seed{'s' if more > 1 else ''}" if more else "too near to tell"
 
 

@@ -4,24 +4,20 @@ A CSV file is Stable-Baselines3's `monitor.csv`, or has the columns `step` (envi
 of an episode's rewards).
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import xarray as xr
+from matplotlib.axes import Axes
 
 from replaybench.experiments.dataset import episode_metric, mu_r
 from replaybench.reports.figures.style import GREY, Series, minus
 from replaybench.runtime.arrays import Floats
 from replaybench.runtime.errors import UserError, no_such_file, shown
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 CROWDED: Final = 6
 """Largest number of learning curves in a figure that are all coloured and have bands."""

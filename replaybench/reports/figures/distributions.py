@@ -1,13 +1,13 @@
 """Figures of paired differences and of performance profiles (Agarwal et al., 2021)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from replaybench.experiments.comparison import Axis, Comparison, final_scores, first_comparison, scaled
 from replaybench.experiments.dataset import episode_metric, runs_there, the_last
@@ -26,10 +26,6 @@ from replaybench.reports.figures.style import (
     span,
 )
 from replaybench.runtime.user_file import shortened
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _PLURALS: Final = {"strategy": "strategies", "learner": "learners", "noise": "noises", "frequency": "rates"}
 

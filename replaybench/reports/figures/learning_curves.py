@@ -4,14 +4,15 @@ Curves show training episodes with exploration, and circles show greedy episodes
 random control, 1: dynamic programming) if μ_r is defined. Failed runs are counted and not drawn.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import cycle
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from replaybench.experiments.comparison import final_rewards, first_comparison
 from replaybench.experiments.dataset import (
@@ -55,10 +56,6 @@ from replaybench.reports.figures.style import (
 )
 from replaybench.runtime.arrays import Floats
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 _MOST_GREEDY: Final = 20
 STEPS_LABEL: Final = "environment steps of a run"
 OTHERS: Final = ("#000000", "#7f7f7f", "#8c564b")
@@ -81,8 +78,6 @@ def learning_curves(data: xr.Dataset, in_steps: bool = False, others: Sequence[O
         in_steps: Whether the x axes count environment steps instead of episodes.
         others: Curves of other programs to add. With them, the x axes count environment steps.
     """
-    from matplotlib.lines import Line2D
-
     window, series = smoothing_window(data.sizes["episode"]), all_series(data)
     in_steps = in_steps or bool(others)
     shape = data.sizes["noise"], data.sizes["frequency"]

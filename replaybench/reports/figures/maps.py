@@ -1,12 +1,16 @@
 """Maps of differences between strategies over noise level and control rate."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import matplotlib
 import numpy as np
 import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.colors import Colormap, LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from replaybench.experiments.advantage import BASELINES, MATTERS, advantages, by_capacity
@@ -17,12 +21,6 @@ from replaybench.reports.figures.distributions import headline
 from replaybench.reports.figures.style import GREY, MU, minus, new_panels, span
 from replaybench.runtime.arrays import Floats
 from replaybench.runtime.user_file import shortened
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.colors import Colormap
-    from matplotlib.figure import Figure
-    from matplotlib.image import AxesImage
 
 _RANGE: Final = 0.4
 """Largest difference in μ_r that has a colour of its own."""
@@ -36,9 +34,6 @@ _LEAST_STRATEGIES: Final = 3
 
 def color_map() -> Colormap:
     """Return a colour map from violet (negative) to orange (positive), light enough for black text."""
-    import matplotlib
-    from matplotlib.colors import LinearSegmentedColormap
-
     return LinearSegmentedColormap.from_list("differences", matplotlib.colormaps["PuOr_r"](np.linspace(0.22, 0.78, 15)))
 
 
@@ -70,8 +65,6 @@ def advantage_map(data: xr.Dataset) -> Figure | None:
     learner and buffer capacity has a column of panels. Leads are differences in the score μ_r (0: random control, 1:
     dynamic programming). The result is None if fewer than eight leads are known.
     """
-    from matplotlib.patches import Rectangle
-
     by_baseline = {name: advantages(data, name) for name in BASELINES}
     places = list(dict.fromkeys(place[:2] for each in by_baseline.values() for place in each))
     if sum(map(len, by_baseline.values())) < 2 * _LEAST_CONDITIONS:

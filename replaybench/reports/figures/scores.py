@@ -3,13 +3,14 @@
 Scores are μ_r (0: random control, 1: dynamic programming). Raw rewards are drawn where μ_r is not defined.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from replaybench.experiments.comparison import final_rewards, no_learning, reference_rows
 from replaybench.experiments.dataset import counted_in, episode_metric, mu_r, runs_there, the_last
@@ -30,10 +31,6 @@ from replaybench.reports.figures.style import (
     run_count,
 )
 from replaybench.runtime.arrays import Bools, Floats
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 class Score(NamedTuple):
@@ -154,8 +151,6 @@ def _draw_row(axes: Axes, series: Series, y: float, runs: Floats, score: Interva
 
 def _share_range(panels: Sequence[Axes], logarithmic: bool) -> None:
     """Set a common range for the panels of one score, on a logarithmic scale if `logarithmic` and the range is wide."""
-    from matplotlib.ticker import LogLocator
-
     ends = np.array([axes.dataLim.intervalx for axes in panels if axes.lines])
     if not len(ends):
         return

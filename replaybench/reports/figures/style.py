@@ -4,8 +4,6 @@ A strategy has the same colour and marker in every figure of a dataset, and a le
 created without pyplot, so they open no window and change no global state.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 import textwrap
@@ -14,20 +12,20 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import matplotlib
 import numpy as np
 import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, Locator, MaxNLocator
 
 from replaybench.experiments.dataset import runs_there
 from replaybench.runtime.atomic import atomic_path
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.user_file import shortened
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import Locator
 
 KINDS: Final = (".png", ".svg", ".pdf")
 """Suffixes of figure files."""
@@ -184,8 +182,6 @@ def all_series(data: xr.Dataset) -> list[Series]:
 @contextmanager
 def style(medium: Medium = SCREEN) -> Iterator[None]:
     """Apply the style of this package to figures that are drawn and written in the `with` block."""
-    import matplotlib
-
     before = _MEDIUM.set(medium)
     try:
         with matplotlib.rc_context({**_STYLE, **medium.changes}):
@@ -200,8 +196,6 @@ def new_figure(width: float, height: float, title: str, caption: str) -> Figure:
     The second line of `caption` should state the number of runs, episodes and intervals. A figure for print gets the
     column width of a journal that fits best, and shows neither title nor caption, but `caption_of` returns them.
     """
-    from matplotlib.figure import Figure
-
     if columns := _MEDIUM.get().columns:
         wide = columns[width > 2 * columns[0]]
         figure = Figure(figsize=(wide, height * min(1.0, max(0.75, 1.15 * wide / width))), layout="constrained")
@@ -288,7 +282,6 @@ def add_legend(figure: Figure, handles: Sequence[Any], below: bool = False) -> N
 
 def legend_lines(series: Iterable[Series], marked: bool = False, width: float = 1.8) -> list[Any]:
     """Return legend handles for the lines of learners with strategies, with markers if `marked`."""
-    from matplotlib.lines import Line2D
 
     def handle(one: Series) -> Line2D:
         mark: dict[str, Any] = {"marker": one.marker, "markersize": 4, "markerfacecolor": one.face} if marked else {}
@@ -314,8 +307,6 @@ def write_note(axes: Axes, text: str) -> None:
 
 def whole_numbers(most: int, largest: float) -> Locator:
     """Return a locator of ticks at whole numbers from 0 to `largest`, with at most `most` intervals."""
-    from matplotlib.ticker import FixedLocator, MaxNLocator
-
     ticks = MaxNLocator(most, integer=True).tick_values(0, largest)
     return FixedLocator([tick for tick in ticks if 0 <= tick <= 1.001 * largest])
 

@@ -4,14 +4,15 @@ Plants must have two states. Learners are rebuilt from their policy files. For e
 final reward is shown. It is neither the luckiest run nor, in general, a collapsed one.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from numpy.typing import NDArray
 
 from replaybench.baselines.fuzzy_q_iteration import Solution
@@ -34,11 +35,6 @@ from replaybench.reports.figures.style import (
 )
 from replaybench.runtime.arrays import Floats
 from replaybench.runtime.errors import UserError
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from matplotlib.image import AxesImage
 
 MOST_STRATEGIES: Final = 3
 _PIXELS: Final = 161
@@ -223,8 +219,6 @@ def solution_figure(solution: Solution) -> Figure:
     Raises:
         UserError: The plant has fewer than two states.
     """
-    from matplotlib.figure import Figure
-
     plant, grid = solution.plant, solution.grid
     if len(grid.nodes) < 2:
         raise UserError(f"{plant.name} has {len(grid.nodes)} state; a map needs two")

@@ -6,10 +6,9 @@ The file is read once, in pieces, without sampling. Only counts are stored, so m
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import state_range
@@ -41,11 +40,11 @@ class Piece:
     rows: slice
     own: Bools
 
-    def of_slots(self, name: str) -> NDArray[Any]:
+    def of_slots(self, name: str) -> np.ndarray:
         """Read the part of a stored array that belongs to the slots (buffer indices) of this piece."""
         return self.file.record.read(name, self.m, self.rows)
 
-    def of_steps(self, name: str) -> NDArray[Any]:
+    def of_steps(self, name: str) -> np.ndarray:
         """Read a field of the experiences in this piece of a buffer, with one row for each step and without padding."""
         return self.of_slots(name).reshape(*self.own.shape, -1)[self.own]
 
@@ -73,7 +72,7 @@ def stored_steps(file: BufferFile, m: int) -> int:
     return int(np.clip(_lengths(file, m, slice(0, int(file.count[m]))), 0, file.steps).sum(dtype=np.int64))
 
 
-def _lengths(file: BufferFile, m: int, rows: slice) -> NDArray[Any]:
+def _lengths(file: BufferFile, m: int, rows: slice) -> np.ndarray:
     return file.record.read("length", m, rows) if file.steps > 1 else np.ones(rows.stop - rows.start, np.uint16)
 
 
@@ -102,7 +101,7 @@ class FloatHistogram:
         self.numbers, self.counts = np.zeros(0, np.float32), np.zeros(0, np.int64)
         self.infinite = self.undefined = 0
 
-    def add(self, values: NDArray[Any]) -> None:
+    def add(self, values: np.ndarray) -> None:
         """Add numbers in an array of any shape to the histogram."""
         with np.errstate(over="ignore"):
             numbers = np.asarray(values, np.float32).reshape(-1)

@@ -1,14 +1,15 @@
 """Text and figure of the composition of a stored buffer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -23,10 +24,6 @@ from replaybench.reports.figures.surfaces import draw_ends
 from replaybench.reports.inspection import composition
 from replaybench.runtime.arrays import Floats, Integers
 from replaybench.runtime.errors import UserError
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _SHADES: Final = "░▒▓█"
 
@@ -59,7 +56,7 @@ def _picture(counts: Integers, across: composition.Axis, up: composition.Axis) -
     rows = counts.reshape(composition.BINS, composition.BINS // composition.FINE, composition.FINE).sum(axis=2).T[::-1]
     most = max(1, int(rows.max()))
     limits = [int(np.ceil(most ** (level / len(_SHADES)))) for level in range(len(_SHADES))]
-    shade: NDArray[Any] = np.array(list(" " + _SHADES))[np.searchsorted(limits, rows, side="right")]
+    shade: np.ndarray = np.array(list(" " + _SHADES))[np.searchsorted(limits, rows, side="right")]
     top, middle, bottom = (f"{value:.3g}" for value in (up.high, (up.low + up.high) / 2, up.low))
     labels = {0: top, len(rows) // 2: middle, len(rows) - 1: bottom}
     margin = max(map(len, labels.values())) + 2
@@ -256,9 +253,6 @@ def histogram_edges(low: float, high: float, whole: bool, logarithmic: bool) -> 
 
 
 def _draw_plane(figure: Figure, axes: Axes, visits: composition.Visits, plane: int, plant: Plant | None) -> None:
-    from matplotlib.colors import LogNorm
-    from matplotlib.ticker import LogLocator
-
     pair = visits.planes[plane]
     across, up = (visits.axes[s] for s in pair)
     counts = np.ma.masked_equal(visits.plane[plane].T, 0)

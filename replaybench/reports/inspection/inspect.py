@@ -1,37 +1,40 @@
 """The contents of files, and the names that studies can use (commands `inspect` and `list`)."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
+import xarray as xr
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from replaybench.controllers.registry import LEARNERS, SB3, SETTING_WORDS, load_learner
 from replaybench.data.documents import read_toml
 from replaybench.data.policy_file import failed_members, members_in, read_policy
 from replaybench.data.record import Record, is_record, open_record, read_header
 from replaybench.data.run_folder import RunFolder
+from replaybench.envs.registry import PLANTS, missing, plant_class
 from replaybench.experiments.cell_lookup import no_run_folder
+from replaybench.experiments.dataset import describe
+from replaybench.experiments.results_file import read_results
+from replaybench.experiments.tables import score_tables
 from replaybench.experiments.text_table import plain_table
 from replaybench.replay.storage.schema import BufferFile
+from replaybench.replay.strategies.notation import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS
 from replaybench.reports.cell_table import cell_table
+from replaybench.reports.figures.style import check_figure
+from replaybench.reports.inspection.composition_report import check_choice, show_composition
 from replaybench.runtime.errors import UserError
-
-if TYPE_CHECKING:
-    import xarray as xr
 
 _PART: Final = 1 << 24
 
 
-def parts(record: Record, name: str) -> Iterator[NDArray[Any]]:
+def parts(record: Record, name: str) -> Iterator[np.ndarray]:
     """Yield an array of a file in pieces of at most 16 MiB, or in single rows if a row is larger."""
     shape, size = record.header.shapes[name], np.dtype(record.header.dtypes[name]).itemsize
     if math.prod(shape) * size <= _PART or len(shape) < 2:
@@ -43,7 +46,7 @@ def parts(record: Record, name: str) -> Iterator[NDArray[Any]]:
             yield record.read(name, m, slice(start, start + high))
 
 
-def array_row(name: str, shape: tuple[int, ...], pieces: Iterable[NDArray[Any]]) -> tuple[str, ...]:
+def array_row(name: str, shape: tuple[int, ...], pieces: Iterable[np.ndarray]) -> tuple[str, ...]:
     """Return name, shape and dtype of an array, and minimum, mean and maximum of its finite values, as texts."""
     low, high, total, count, dtype = np.inf, -np.inf, 0.0, 0, ""
     for part in pieces:
@@ -80,12 +83,8 @@ def show_file(
         if value is not None and path.exists() and not buffer:
             raise UserError(f"{option} is for the composition of a buffer, but {path} is no buffer file")
     if figure is not None:
-        from replaybench.reports.figures.style import check_figure
-
         check_figure(figure)
     if buffer:
-        from replaybench.reports.inspection.composition_report import check_choice, show_composition
-
         check_choice(path, member, plant)
         _show_one(console, path, verify)
         show_composition(console, path, member, plant, figure)
@@ -150,9 +149,6 @@ def _flat(facts: dict[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def _show_results(console: Console, path: Path) -> xr.Dataset:
-    from replaybench.experiments.dataset import describe
-    from replaybench.experiments.results_file import read_results
-    from replaybench.experiments.tables import score_tables
 
     data = read_results(path)
     title = f"{path}: results, written by replaybench {data.attrs['version']}"
@@ -189,7 +185,6 @@ def show_names(console: Console, what: str) -> None:
 
 
 def _plants() -> Table:
-    from replaybench.envs.registry import PLANTS, missing, plant_class
 
     title = "Plants (or path/to/file.py:ClassName for your own, or gymnasium:Name-v0)"
     table = plain_table(("name", "states and actions", "parameters", "episode"), title=title)
@@ -212,7 +207,6 @@ def _plants() -> Table:
 
 
 def _strategies() -> Table:
-    from replaybench.replay.strategies.notation import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS
 
     title = escape("Strategies: Entry*Retention[Sampling+Modifier], for example Drop(0.5)*TDE(1.2)[PER+IS]")
     table = plain_table(("part", "name", "parameters", ""), title=title)
@@ -230,7 +224,6 @@ def _strategies() -> Table:
 
 
 def _learners() -> Table:
-    from replaybench.controllers.registry import LEARNERS, SB3, SETTING_WORDS, load_learner
 
     table = plain_table(("name", "setting", "what it is"), title="Learners")
     for name in LEARNERS:
