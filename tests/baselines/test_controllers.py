@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 from declared import declared
+from refusals import refuses
 
 from replaybench.baselines.controllers import linear_quadratic_regulator
 from replaybench.envs.interface.plant import Params, Vector
@@ -13,7 +14,6 @@ from replaybench.envs.ode import rk4
 from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
 from replaybench.envs.ode.plant import OdePlant
-from replaybench.runtime.errors import UserError
 
 PLANTS = [Pendulum(), PendulumDCSC(), Magman()]
 
@@ -89,5 +89,4 @@ SIDEWAYS, WALL = (math.pi / 2, 0.0), (0.105, 0.0)  # the first takes 4 V of the 
     ids=["choices", "sideways", "at the wall", "out of reach"],
 )
 def test_what_cannot_be_regulated_is_refused(plant: type[OdePlant], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        linear_quadratic_regulator(plant())
+    refuses(message, linear_quadratic_regulator, plant())

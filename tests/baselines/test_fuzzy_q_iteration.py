@@ -12,6 +12,7 @@ import pytest
 from declared import declared
 from episodes import episode_rewards
 from numpy.typing import NDArray
+from refusals import refuses
 from scipy.interpolate import RegularGridInterpolator
 
 from replaybench.baselines import fuzzy_q_iteration, fuzzy_sweeps, grid_choice, references
@@ -27,7 +28,6 @@ from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant, missing, plant_class, plant_names
 from replaybench.reports.figures.surfaces import solution_figure
-from replaybench.runtime.errors import UserError
 
 GAMMA = 0.95
 
@@ -236,10 +236,8 @@ def test_a_folder_that_cannot_be_written_is_no_error(empty_cache: Path) -> None:
     ],
 )
 def test_what_cannot_be_solved_is_refused(plant: Any, settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        solve(plant, **settings)
-    with pytest.raises(UserError, match="did you mean converged"):
-        reference(Pendulum(), rule="convergd")  # type: ignore[arg-type]
+    refuses(message, solve, plant, **settings)
+    refuses("did you mean converged", reference, Pendulum(), rule="convergd")
 
 
 KINDS = [plant_class(name) for name in plant_names() if not missing(name)]
@@ -288,8 +286,7 @@ def test_impossible_grids_are_refused() -> None:
         ((3,), (1.0,), "rising"),
         ((3,), (0.0, 0.0), "one per state"),
     ):
-        with pytest.raises(UserError, match=told):
-            Grid(nodes, low, (1.0,), (False,))
+        refuses(told, Grid, nodes, low, (1.0,), (False,))
 
 
 @pytest.mark.parametrize("plant", WITH_GRID, ids=lambda plant: plant.name)
@@ -437,8 +434,7 @@ SmallGrid = declared(Pendulum, grid_nodes=(11, 12), refine_grid=False)
     ],
 )
 def test_references_that_take_hours_are_refused(plant: Pendulum, frequency: float, noise: float, told: str) -> None:
-    with pytest.raises(UserError, match=f"would take hours: .*{told}"):
-        reference(plant, frequency, noise)
+    refuses(f"would take hours: .*{told}", reference, plant, frequency, noise)
 
 
 def test_what_takes_minutes_is_not_refused_and_memory_includes_refined_grids() -> None:

@@ -11,6 +11,7 @@ import pytest
 from declared import declared
 from episodes import episode_rewards
 from numpy.typing import NDArray
+from refusals import refuses
 from scipy import stats
 
 from replaybench.baselines import references
@@ -24,7 +25,6 @@ from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.population import PopulationEnv
-from replaybench.runtime.errors import UserError
 from replaybench.runtime.streams import Stream
 
 
@@ -294,5 +294,4 @@ def test_a_reference_is_measured_once_per_content(empty_cache: Path, monkeypatch
 
 @pytest.mark.parametrize(("frequency", "noise", "message"), [(33.3, 0.0, "33.25 or 33.5"), (50.0, -0.1, "at least 0")])
 def test_settings_out_of_range_are_refused(frequency: float, noise: float, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        reference(Pendulum(), frequency, noise)
+    refuses(message, reference, Pendulum(), frequency, noise)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from refusals import refuses
 from scipy import stats
 
 from replaybench.envs.interface.plant import Plant
@@ -14,7 +15,6 @@ from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant, missing, plant_class, plant_names
 from replaybench.evidence.contracts import PLANT, checked, difference, rollout
-from replaybench.runtime.errors import UserError
 
 EXAMPLES = Path(__file__).parents[2] / "replaybench" / "examples"
 NOISE: dict[str, Any] = {"sensor_noise": 0.02, "actuator_noise": 0.05}
@@ -155,17 +155,14 @@ def test_bad_actions_are_refused_and_named(plant: Plant, populations: Any) -> No
     env = populations(2, members=[3, 8])
     action = np.zeros(env.action_space.shape, np.float32)
     for wrong in (np.pad(action, ((0, 0), (0, 1))), action[:, 0]):
-        with pytest.raises(UserError, match="this population takes"):
-            env.step(wrong)
+        refuses("this population takes", env.step, wrong)
     action[1, -1] = np.nan
-    with pytest.raises(UserError, match="the action of member 8 is not a number"):
-        env.step(action)
+    refuses("the action of member 8 is not a number", env.step, action)
 
 
 def test_impossible_rates_are_refused(plant: Plant) -> None:
     for frequency in (0.0, -1.0, math.nan, math.inf, plant.frequency * math.sqrt(2)):
-        with pytest.raises(UserError, match="Hz"):
-            PopulationEnv(plant, 1, frequency=frequency)
+        refuses("Hz", PopulationEnv, plant, 1, frequency=frequency)
 
 
 OWN = [name for name in plant_names() if not missing(name) and issubclass(plant_class(name), OdePlant)]

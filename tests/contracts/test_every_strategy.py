@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cells import small_cell
+from refusals import refuses
 
 from replaybench.evidence.contracts import STRATEGY, Case, Run, difference
 from replaybench.replay.buffer import Replay
@@ -69,8 +70,7 @@ def test_every_combination_keeps_its_promises(written: str, entries: list[str]) 
         case = Case(parse(entry + written), unit)
         traces = case.strategy.retention.traces
         if (case.strategy.synth and (unit.steps > 1 or traces)) or (traces and unit.steps > 1):
-            with pytest.raises(UserError, match="Synth alters single experiences|traces follow single steps"):
-                Run(case, (0, 1))
+            refuses("Synth alters single experiences|traces follow single steps", Run, case, (0, 1))
         else:
             assert not [wrong for promise in CHECKED if (wrong := STRATEGY[promise](case))], case
             check_late_annotation(case)
@@ -96,8 +96,7 @@ def test_pairs_that_make_no_sense_are_refused_with_the_reason(retention: str) ->
             parse(f"{retention}[{sampling}+{weighting}]")
     for sampling, (one, other) in itertools.product(SAMPLINGS, itertools.permutations(WEIGHTINGS, 2)):
         if (sampling, one) not in REFUSED:
-            with pytest.raises(UserError, match="name one of them"):
-                parse(f"{retention}[{sampling}+{one}+{other}]")
+            refuses("name one of them", parse, f"{retention}[{sampling}+{one}+{other}]")
 
 
 @every_combination
@@ -110,8 +109,7 @@ def test_a_missing_field_is_named(written: str) -> None:
         Replay(strategy, {"reward": 1}, 64, 0, range(2), 8)
         return
     words = f"selects by ({'|'.join(needed)}), which (is not among|this learner does not keep)"
-    with pytest.raises(UserError, match=words):
-        Replay(strategy, {"reward": 1}, 64, 0, range(2), 8)
+    refuses(words, Replay, strategy, {"reward": 1}, 64, 0, range(2), 8)
 
 
 FOLDER = Path(__file__).parents[2] / "benchmarks/evidence"

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from refusals import refuses
 
 from replaybench.envs.bullet.double_pendulum import BulletInvertedDoublePendulum
 from replaybench.envs.bullet.engine import INTERVAL, BulletPlant, Readings, World, pace
@@ -16,7 +17,6 @@ from replaybench.envs.bullet.reacher import BulletReacher
 from replaybench.envs.bullet.walkers import BulletAnt, BulletHalfCheetah, BulletHopper, BulletWalker2d, Walker
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant
-from replaybench.runtime.errors import UserError
 
 pytest.importorskip("pybullet")
 
@@ -159,8 +159,7 @@ def test_a_walkers_place_is_the_mean_of_its_links(kind: type[Walker]) -> None:
         still, gained, first = (judged(plant, *way, np.zeros(len(plant.joints)))[0]["progress"] for way in ways)
         assert still == 0.0
         assert (first + gained) * INTERVAL == pytest.approx(1000.0 - math.hypot(1000.0 - x, y), abs=1e-7)
-    with pytest.raises(UserError, match="place is 'feet'; give links or bodies"):
-        kind(place="feet")
+    refuses("place is 'feet'; give links or bodies", kind, place="feet")
 
 
 def test_contacts_with_the_floor_and_with_other_bodies_differ() -> None:
@@ -281,8 +280,7 @@ def test_substeps_make_physics_steps_finer() -> None:
     assert bullet_plant("Hopper").steps_per_episode(4 / INTERVAL) == 4000
     assert bullet_plant("Reacher", substeps=2).steps_per_episode(2 / INTERVAL) == 300
     for wrong in (0.0, 1.5, -4.0):
-        with pytest.raises(UserError, match="give a whole number of 1 or more"):
-            bullet_plant("Ant", substeps=wrong)
+        refuses("give a whole number of 1 or more", bullet_plant, "Ant", substeps=wrong)
 
 
 def test_pybullet_is_imported_late_and_silently() -> None:

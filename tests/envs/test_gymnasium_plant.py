@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from gymnasium.wrappers import ClipAction, FlattenObservation, RescaleAction, TransformAction
+from refusals import refuses
 
 from replaybench.envs.foreign.gymnasium_plant import GymnasiumPlant, _plant_of
 from replaybench.envs.population import PopulationEnv
@@ -239,8 +240,7 @@ def test_unsupported_tasks_are_refused_in_one_line(registered: Any, kwargs: Any,
 def test_missing_packages_are_named_with_gymnasiums_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gymnasium.envs.mujoco.half_cheetah_v5", None)
     _plant_of.cache_clear()
-    with pytest.raises(UserError, match=re.escape("pip install 'gymnasium[mujoco]'")):
-        make_plant("gymnasium:HalfCheetah-v5")
+    refuses(re.escape("pip install 'gymnasium[mujoco]'"), make_plant, "gymnasium:HalfCheetah-v5")
 
 
 @pytest.mark.parametrize(
@@ -255,15 +255,13 @@ def test_missing_packages_are_named_with_gymnasiums_extra(monkeypatch: pytest.Mo
     ],
 )
 def test_unknown_tasks_raise_one_line_errors(name: str, told: str) -> None:
-    with pytest.raises(UserError, match=f"^{re.escape(told)}"):
-        make_plant(f"gymnasium:{name}")
+    refuses(f"^{re.escape(told)}", make_plant, f"gymnasium:{name}")
 
 
 def test_other_rates_and_parameters_are_refused() -> None:
     with pytest.raises(UserError, match=r"^gymnasium:Pendulum-v1 runs at 20 Hz and no other rate, not at 50 Hz$"):
         PopulationEnv(TASKS[0], frequency=50)
-    with pytest.raises(UserError, match="^gymnasium:Pendulum-v1 has no parameters, so that g cannot"):
-        make_plant(TASKS[0], g=1.0)
+    refuses("^gymnasium:Pendulum-v1 has no parameters, so that g cannot", make_plant, TASKS[0], g=1.0)
 
 
 OWN_TASK = """

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from declared import declared
 from numpy.typing import NDArray
+from refusals import refuses
 from scipy import stats
 
 from replaybench.envs.bullet.reacher import BulletReacher
@@ -22,7 +23,6 @@ from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.population import PopulationEnv
-from replaybench.runtime.errors import UserError
 
 Vector = NDArray[np.float64]
 
@@ -99,7 +99,7 @@ def test_choices_change_the_fingerprint_and_units_may_be_empty() -> None:
         ("action_low", (3.0,), "action_low must be below action_high, but they are (3.0,) and (3.0,)"),
         ("state_scale", (1.0, 0.0), "each entry of state_scale must be a positive number, not 0.0"),
         ("observation_limit", (0.0, 1.0), "each entry of observation_limit must be a positive number, not 0.0"),
-        ("state_units", ("rad",), "plant Declared: state_units has 1 entries, state_names has 2"),
+        ("state_units", ("rad",), "state_units has 1 entries, state_names has 2"),
         ("state_units", ("rad", 2), "each entry of state_units must be a unit, empty where there is none, not 2"),
         ("initial_state", (0.0, math.nan), "each entry of initial_state must be a finite number, not nan"),
         ("periodic", True, "periodic must be a tuple, as in (True, True), not True"),
@@ -120,15 +120,11 @@ def test_choices_change_the_fingerprint_and_units_may_be_empty() -> None:
     ],
 )
 def test_invalid_declarations_are_named(name: str, value: Any, told: str) -> None:
-    with pytest.raises(UserError, match=re.escape(told)) as refusal:
-        declared(BangBang, **{name: value})()
-    assert "Declared" in str(refusal.value)
-    assert "\n" not in str(refusal.value)
+    refuses(f"Declared.*{re.escape(told)}", declared(BangBang, **{name: value}))
 
 
 def test_missing_declarations_are_named() -> None:
-    with pytest.raises(UserError, match=r"^plant Declared does not declare name$"):
-        declared(OdePlant)()
+    refuses(r"^plant Declared does not declare name$", declared(OdePlant))
 
 
 @pytest.mark.parametrize(
@@ -143,8 +139,7 @@ def test_missing_declarations_are_named() -> None:
 def test_parameters_are_finite_and_what_is_divided_by_is_positive(
     plant: type[OdePlant], parameter: str, value: Any, told: str
 ) -> None:
-    with pytest.raises(UserError, match=f"^{plant.__name__}: {parameter} must be {told}"):
-        plant(**{parameter: value})
+    refuses(f"^{plant.__name__}: {parameter} must be {told}", plant, **{parameter: value})
 
 
 @pytest.mark.parametrize(
@@ -162,8 +157,7 @@ def test_parameters_are_finite_and_what_is_divided_by_is_positive(
     ],
 )
 def test_rates_that_cut_physics_steps_are_refused_with_the_nearest(plant: Plant, rate: float, told: str) -> None:
-    with pytest.raises(UserError, match=told):
-        plant.steps_per_episode(rate)
+    refuses(told, plant.steps_per_episode, rate)
     assert MujocoHumanoid().steps_per_episode(83.3333333333) == 1250
 
 
@@ -174,5 +168,4 @@ def test_one_thread_by_default_and_invalid_counts_are_refused(monkeypatch: pytes
     assert thread_count() == 12
     for text in ("", "0", "-1", "two", "1.5", "²"):
         monkeypatch.setenv("REPLAYBENCH_THREADS", text)
-        with pytest.raises(UserError, match="^REPLAYBENCH_THREADS is .*; give a whole number of 1 or more"):
-            thread_count()
+        refuses("^REPLAYBENCH_THREADS is .*; give a whole number of 1 or more", thread_count)

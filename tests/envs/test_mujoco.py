@@ -8,6 +8,7 @@ import gymnasium
 import mujoco
 import numpy as np
 import pytest
+from refusals import refuses
 from scipy import stats
 
 from replaybench.envs.mujoco.arms import LINKS, AcerReacher3
@@ -215,8 +216,7 @@ def test_models_load_without_output_or_raise_one_line_errors(tmp_path: Path, cap
     copy = tmp_path / "broken.xml"
     for body in ("<body>", "<body><joint/></body>"):
         copy.write_text(f"<mujoco><worldbody>{body}</worldbody></mujoco>")
-        with pytest.raises(UserError, match=r"^the MJCF file .*broken.xml does not load: [^\n]+$"):
-            load_model(copy)
+        refuses(r"^the MJCF file .*broken.xml does not load: [^\n]+$", load_model, copy)
     with pytest.raises(UserError, match=r"^no MJCF file '.*nowhere.xml'; give the path of a file that exists$"):
         load_model(tmp_path / "nowhere.xml")
     assert mujoco.get_mju_user_warning() is theirs

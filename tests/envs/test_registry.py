@@ -5,11 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from refusals import refuses
 
 from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.registry import PLANTS, is_installed, make_plant, missing, plant_class, plant_names
-from replaybench.runtime.errors import UserError
 
 EXAMPLE = Path(__file__).parents[2] / "replaybench" / "examples" / "cart_pole.py"
 
@@ -56,26 +56,21 @@ def test_a_plant_is_made_from_a_file_that_is_read_again_when_edited(tmp_path: Pa
     ],
 )
 def test_unknown_names_raise_one_line_errors(name: str, parameters: dict[str, float], message: str) -> None:
-    with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
-        make_plant(name, **parameters)
+    refuses(f"^{re.escape(message)}$", make_plant, name, **parameters)
 
 
 def test_a_missing_file_is_named_with_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=f"^no plant file 'nowhere.py' in {tmp_path}, where this runs; give"):
-        make_plant("nowhere.py:A")
-    with pytest.raises(UserError, match="^no plant file '/no/where.py'; give the path of a Python file that exists$"):
-        make_plant("/no/where.py:A")
+    refuses(f"^no plant file 'nowhere.py' in {tmp_path}, where this runs; give", make_plant, "nowhere.py:A")
+    refuses("^no plant file '/no/where.py'; give the path of a Python file that exists$", make_plant, "/no/where.py:A")
 
 
 def test_a_class_in_a_file_of_this_folder_is_suggested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "oven.py").write_text("raise SystemExit('it ran')\nclass Oven(OdePlant): ...\n")
     for name in ("oven", "Oven"):
-        with pytest.raises(UserError, match=f"^unknown plant '{name}'; did you mean oven.py:Oven\\?$"):
-            make_plant(name)
-    with pytest.raises(UserError, match="^unknown plant 'Ove'; valid: "):
-        make_plant("Ove")
+        refuses(f"^unknown plant '{name}'; did you mean oven.py:Oven\\?$", make_plant, name)
+    refuses("^unknown plant 'Ove'; valid: ", make_plant, "Ove")
 
 
 def test_is_installed_accepts_only_names_that_run_installed_code() -> None:
@@ -88,8 +83,7 @@ def test_is_installed_accepts_only_names_that_run_installed_code() -> None:
 def test_a_missing_dataclass_decorator_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "bare.py"
     path.write_text(EXAMPLE.read_text().replace("@dataclass(frozen=True, kw_only=True)\n", ""))
-    with pytest.raises(UserError, match=r"needs @dataclass\(frozen=True, kw_only=True\) in front of it$"):
-        make_plant(f"{path}:CartPole")
+    refuses(r"needs @dataclass\(frozen=True, kw_only=True\) in front of it$", make_plant, f"{path}:CartPole")
 
 
 def refused(folder: Path, told: str, *edits: tuple[str, str]) -> None:
@@ -99,9 +93,7 @@ def refused(folder: Path, told: str, *edits: tuple[str, str]) -> None:
         assert original in source
         source = source.replace(original, replacement, 1)
     (folder / "own.py").write_text(source, encoding="utf-8")
-    with pytest.raises(UserError, match=told) as caught:
-        make_plant(f"{folder / 'own.py'}:CartPole")
-    assert "\n" not in str(caught.value)
+    refuses(told, make_plant, f"{folder / 'own.py'}:CartPole")
 
 
 BUGS = [
