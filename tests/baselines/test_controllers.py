@@ -5,6 +5,8 @@ import math
 
 import numpy as np
 import pytest
+from declared import declared
+from refusals import refuses
 
 from replaybench.baselines.controllers import linear_quadratic_regulator
 from replaybench.envs.interface.plant import Params, Vector
@@ -12,21 +14,8 @@ from replaybench.envs.ode import rk4
 from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
 from replaybench.envs.ode.plant import OdePlant
-from replaybench.runtime.errors import UserError
 
 PLANTS = [Pendulum(), PendulumDCSC(), Magman()]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Sideways(Pendulum):
-    name = "Sideways"
-    reference_state = (math.pi / 2, 0.0)  # takes 4 V of the motor's 3
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class AtTheWall(Magman):
-    name = "AtTheWall"
-    reference_state = (0.105, 0.0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,23 +75,18 @@ def test_actions_are_clipped_and_angles_go_the_short_way() -> None:
     assert np.abs(across).max() <= 1.0
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OnOff(PendulumDCSC):
-    name = "OnOff"
-    action_choices = (2,)
-    action_levels = (2,)
+SIDEWAYS, WALL = (math.pi / 2, 0.0), (0.105, 0.0)  # the first takes 4 V of the motor's 3
 
 
 @pytest.mark.parametrize(
     ("plant", "message"),
     [
-        (OnOff(), "OnOff takes choices"),
-        (Sideways(), "no action holds Sideways"),
-        (AtTheWall(), "AtTheWall"),
-        (OutOfReach(), "cannot be stabilised"),
+        (declared(PendulumDCSC, name="OnOff", action_choices=(2,), action_levels=(2,)), "OnOff takes choices"),
+        (declared(Pendulum, name="Sideways", reference_state=SIDEWAYS), "no action holds Sideways"),
+        (declared(Magman, name="AtTheWall", reference_state=WALL), "AtTheWall"),
+        (OutOfReach, "cannot be stabilised"),
     ],
-    ids=lambda value: value.name if isinstance(value, OdePlant) else "",
+    ids=["choices", "sideways", "at the wall", "out of reach"],
 )
-def test_what_cannot_be_regulated_is_refused(plant: OdePlant, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        linear_quadratic_regulator(plant)
+def test_what_cannot_be_regulated_is_refused(plant: type[OdePlant], message: str) -> None:
+    refuses(message, linear_quadratic_regulator, plant())

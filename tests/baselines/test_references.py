@@ -3,12 +3,15 @@
 import dataclasses
 import math
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
+from declared import declared
 from episodes import episode_rewards
 from numpy.typing import NDArray
+from refusals import refuses
 from scipy import stats
 
 from replaybench.baselines import references
@@ -22,18 +25,14 @@ from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.population import PopulationEnv
-from replaybench.runtime.errors import UserError
 from replaybench.runtime.streams import Stream
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Small(PendulumDCSC):
     name = "Small"
-    grid_nodes = (41, 31)
-    action_levels = (3,)
+    grid_nodes, action_levels, refine_grid = (41, 31), (3,), False
     reference_episodes = 40
-
-    refine_grid = False
 
 
 _AT_SPEED = Small.rhs
@@ -71,10 +70,7 @@ class Resting(PythonPlant):
 
     name = "Resting"
     state_names, state_units, state_center, state_scale = ("place",), ("m",), (0.0,), (1.0,)
-    action_names: ClassVar[tuple[str, ...]] = ("nothing",)
-    action_units: ClassVar[tuple[str, ...]] = ("1",)
-    action_low: ClassVar[tuple[float, ...]] = (-1.0,)
-    action_high: ClassVar[tuple[float, ...]] = (1.0,)
+    action_names, action_units, action_low, action_high = ("nothing",), ("1",), (-1.0,), (1.0,)
     initial_state = (0.0,)
     frequency = 1.0
     reference_episodes = 7
@@ -159,6 +155,9 @@ def test_only_noise_needs_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
         assert played.count("greedy") + played.count("interpolated") == episodes
 
 
+APART = Reference("p", 50.0, 0.0, -10.0, 1.0, -9.0, math.nan, -7.9, -7.9, -7.9, 0.95, (9, 7), 3, 1)
+
+
 @pytest.mark.parametrize(
     ("rule", "change", "said"),
     [
@@ -169,7 +168,7 @@ def test_only_noise_needs_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_the_grid_text_reports_convergence(rule: str, change: float, said: str) -> None:
-    found = Reference("p", 50.0, 0.0, -10.0, 1.0, -9.0, math.nan, -7.9, -7.9, -7.9, 0.95, (9, 7), 3, 1, rule, change)
+    found = dataclasses.replace(APART, rule=rule, change=change)
     assert found.grid == said
     assert dataclasses.replace(found, nodes=()).grid == ""
 
@@ -186,24 +185,15 @@ def test_random_actions_are_uniform_and_zero_is_no_voltage_and_no_current() -> N
     np.testing.assert_array_equal(zero_control(Pendulum())(nothing[:3]), np.zeros((3, 1), np.float32))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Choosing(Resting):
-    """The same with two actions out of three and four values."""
-
-    name = "Choosing"
-    action_names, action_units = ("a", "b"), ("1", "1")
-    action_low, action_high = (0.0, -1.0), (2.0, 2.0)
-    action_choices = (3, 4)
-    zero_action = (1.0, 0.0)
-
-
 def test_random_control_takes_each_choice_equally_often_and_zero_is_one_of_them() -> None:
     """χ² over the 12 combinations, p = 0.001."""
-    plant, observation = Choosing(), np.zeros((5000, 1), np.float32)
-    actions = RandomController(plant, range(5000), seed=1).act(observation)
-    assert actions.dtype == np.float32
-    chosen = plant.denormalise_action(actions)
-    np.testing.assert_allclose(plant.normalise_action(chosen), actions, atol=1e-6)
+    actions = {"action_names": ("a", "b"), "action_units": ("1", "1"), "action_choices": (3, 4)}
+    ends = {"action_low": (0.0, -1.0), "action_high": (2.0, 2.0), "zero_action": (1.0, 0.0)}
+    plant, observation = declared(Resting, **actions, **ends)(), np.zeros((5000, 1), np.float32)
+    drawn = RandomController(plant, range(5000), seed=1).act(observation)
+    assert drawn.dtype == np.float32
+    chosen = plant.denormalise_action(drawn)
+    np.testing.assert_allclose(plant.normalise_action(chosen), drawn, atol=1e-6)
     found, counted = np.unique(chosen, axis=0, return_counts=True)
     assert len(found) == 12
     assert stats.chisquare(counted).pvalue > 0.001
@@ -212,14 +202,12 @@ def test_random_control_takes_each_choice_equally_often_and_zero_is_one_of_them(
 
 
 def test_references_too_close_to_random_give_no_score() -> None:
-    apart = Reference("p", 50.0, 0.0, -10.0, 1.0, -9.0, math.nan, -7.9, -7.9, -7.9, 0.95, (2,), 2, 1)
-    close = dataclasses.replace(apart, dp=-8.1)
-    assert apart.usable
+    close = dataclasses.replace(APART, dp=-8.1)
+    assert APART.usable
     assert not close.usable
-    np.testing.assert_allclose(normalise([-10.0, -7.9], apart), [0.0, 1.0])
+    np.testing.assert_allclose(normalise([-10.0, -8.95, -7.9], APART), [0.0, 0.5, 1.0])
     assert np.isnan(normalise([-10.0, -8.1], close)).all()
-    assert normalise(-8.95, apart) == pytest.approx(0.5)
-    assert not dataclasses.replace(apart, random=0.0, dp=0.0).usable
+    assert not dataclasses.replace(APART, random=0.0, dp=0.0).usable
 
 
 def test_random_starts_are_averaged_over_reference_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,33 +268,30 @@ def test_another_grid_is_another_reference(changed: dict[str, Any], monkeypatch:
 
 @pytest.mark.usefixtures("few")
 def test_a_reference_is_measured_once_per_content(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[Any] = []
-    measure = references._measure
+    measure = mock.Mock(wraps=references._measure)
+    monkeypatch.setattr(references, "_measure", measure)
 
-    def counted(*arguments: Any) -> Reference:
-        calls.append(arguments)
-        return measure(*arguments)
+    def again() -> dict[str, Any]:
+        return dataclasses.asdict(reference(Small(), 50.0, 0.01))
 
-    monkeypatch.setattr(references, "_measure", counted)
-    first = reference(Small(), 50.0, 0.01)
-    np.testing.assert_equal(dataclasses.asdict(reference(Small(), 50.0, 0.01)), dataclasses.asdict(first))
-    assert len(calls) == 1
+    first = again()
+    np.testing.assert_equal(again(), first)
+    assert measure.call_count == 1
     reference(Small(inertia=2e-4), 50.0, 0.01)
     reference(Small(), 50.0, 0.0)
     reference(Small(), 25.0, 0.01)
-    assert len(calls) == 4
+    assert measure.call_count == 4
     for entry in (empty_cache / "references").iterdir():
         entry.write_bytes(entry.read_bytes()[:-1])
-    np.testing.assert_equal(dataclasses.asdict(reference(Small(), 50.0, 0.01)), dataclasses.asdict(first))
-    assert len(calls) == 5
-    path, facts = references.kept_at(Small(), 50.0, 0.01, None), dataclasses.asdict(first)
-    for forged in ({**facts, "dp": "x"}, {**facts, "nodes": 5}, {**facts, "episode_metric": []}, {}):
+    np.testing.assert_equal(again(), first)
+    assert measure.call_count == 5
+    path = references.kept_at(Small(), 50.0, 0.01, None)
+    for forged in ({**first, "dp": "x"}, {**first, "nodes": 5}, {**first, "episode_metric": []}, {}):
         write_record(path, "reference", forged, {})
-        np.testing.assert_equal(dataclasses.asdict(reference(Small(), 50.0, 0.01)), facts)
-    assert len(calls) == 9
+        np.testing.assert_equal(again(), first)
+    assert measure.call_count == 9
 
 
 @pytest.mark.parametrize(("frequency", "noise", "message"), [(33.3, 0.0, "33.25 or 33.5"), (50.0, -0.1, "at least 0")])
 def test_settings_out_of_range_are_refused(frequency: float, noise: float, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        reference(Pendulum(), frequency, noise)
+    refuses(message, reference, Pendulum(), frequency, noise)

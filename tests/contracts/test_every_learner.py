@@ -5,15 +5,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cells import advanced
+from cells import advanced, small_study
+from refusals import refuses
 
 from replaybench.controllers.registry import LEARNERS, load_learner
 from replaybench.evidence.contract_checks import LEARNER, learner_cell
 from replaybench.evidence.contracts import checked, difference
 from replaybench.experiments.cell import CellRun
-from replaybench.experiments.study import Cell, Study
+from replaybench.experiments.study import Cell
 from replaybench.replay.buffer import Replay
-from replaybench.runtime.errors import UserError
 
 STRATEGIES = ("FIFO[ERE]", "FIFO[AER]", "Resv[ERE+PER]", "TDE[Uniform+FIS]", "Expl[PERprop+IS]")
 MEMORY: dict[str, Any] = {"layers": 1, "units": 4, "window": 4}
@@ -48,14 +48,11 @@ def cell_of(learner: str, strategy: str = "FULL[PER+IS]", updating: int = 2) -> 
 def test_a_plant_of_discrete_actions_is_learned_or_refused_before_compute(learner: str) -> None:
     """The refusal names learner, plant, and the learners that fit."""
     plant = "gymnasium:CartPole-v1"
-    study = Study(
-        name="t", plants=(plant,), learners=(learner,), strategies=("FIFO[Uniform]",), seeds=2, episodes=1,
-        update_every=250, capacity=600, noise=(0.01,),
-    )  # fmt: skip
+    settings: dict[str, Any] = {"seeds": 2, "episodes": 1, "update_every": 250, "capacity": 600, "noise": (0.01,)}
+    study = small_study(plants=(plant,), learners=(learner,), **settings)
     fitting = [name for name in LEARNERS.own if load_learner(name)[0].discrete]
     if learner not in fitting:
-        with pytest.raises(UserError, match=f"^{re.escape(learner)} .*{plant}.*{'.*'.join(fitting)}$"):
-            study.cells()
+        refuses(f"^{re.escape(learner)} .*{plant}.*{'.*'.join(fitting)}$", study.cells)
         return
     run = CellRun(study.cells()[0])
     run.advance()

@@ -3,19 +3,18 @@
 A new strategy is found in the registries; only `EXAMPLES` must name what its defaults lack.
 """
 
-import importlib.util
+import importlib
 import itertools
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
-from cells import small_study
+from cells import small_cell
+from refusals import refuses
 
 from replaybench.evidence.contracts import STRATEGY, Case, Run, difference
-from replaybench.experiments.study import Cell
 from replaybench.replay.buffer import Replay
 from replaybench.replay.storage.slots import STEP, episode, segment
 from replaybench.replay.strategies.notation import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS, parse
@@ -71,8 +70,7 @@ def test_every_combination_keeps_its_promises(written: str, entries: list[str]) 
         case = Case(parse(entry + written), unit)
         traces = case.strategy.retention.traces
         if (case.strategy.synth and (unit.steps > 1 or traces)) or (traces and unit.steps > 1):
-            with pytest.raises(UserError, match="Synth alters single experiences|traces follow single steps"):
-                Run(case, (0, 1))
+            refuses("Synth alters single experiences|traces follow single steps", Run, case, (0, 1))
         else:
             assert not [wrong for promise in CHECKED if (wrong := STRATEGY[promise](case))], case
             check_late_annotation(case)
@@ -98,8 +96,7 @@ def test_pairs_that_make_no_sense_are_refused_with_the_reason(retention: str) ->
             parse(f"{retention}[{sampling}+{weighting}]")
     for sampling, (one, other) in itertools.product(SAMPLINGS, itertools.permutations(WEIGHTINGS, 2)):
         if (sampling, one) not in REFUSED:
-            with pytest.raises(UserError, match="name one of them"):
-                parse(f"{retention}[{sampling}+{one}+{other}]")
+            refuses("name one of them", parse, f"{retention}[{sampling}+{one}+{other}]")
 
 
 @every_combination
@@ -112,8 +109,7 @@ def test_a_missing_field_is_named(written: str) -> None:
         Replay(strategy, {"reward": 1}, 64, 0, range(2), 8)
         return
     words = f"selects by ({'|'.join(needed)}), which (is not among|this learner does not keep)"
-    with pytest.raises(UserError, match=words):
-        Replay(strategy, {"reward": 1}, 64, 0, range(2), 8)
+    refuses(words, Replay, strategy, {"reward": 1}, 64, 0, range(2), 8)
 
 
 FOLDER = Path(__file__).parents[2] / "benchmarks/evidence"
@@ -123,25 +119,14 @@ FOLDER = Path(__file__).parents[2] / "benchmarks/evidence"
 def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """Return the script, cut down to four episodes of which every second is watched."""
     monkeypatch.syspath_prepend(str(FOLDER))
-    specification = importlib.util.spec_from_file_location("strategy_contract", FOLDER / "strategy_contract.py")
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    monkeypatch.setitem(sys.modules, "strategy_contract", module)
-    specification.loader.exec_module(module)
+    module = importlib.import_module("strategy_contract")
     monkeypatch.setattr(module, "EPISODES", 4)
     monkeypatch.setattr(module, "EVERY", 2)
     return module
 
 
-def cell(strategy: str) -> Cell:
-    study = small_study(
-        strategies=(strategy,), seeds=1, episodes=4, capacity=500, learner={"DDPG": {"actor_hidden": (8,),
-        "critic_hidden": (8,)}},
-    )  # fmt: skip
-    return study.cells()[0]
-
-
 @pytest.mark.parametrize("strategy", ["FIFO[Uniform]", "FIFO[PER]"])
 def test_annotations_are_checked_whether_or_not_the_learner_is_asked(script: Any, strategy: str) -> None:
-    assert "| 2 right | bit for bit |" in script.contract(cell(strategy))
+    small = {"DDPG": {"actor_hidden": (8,), "critic_hidden": (8,)}}
+    cell = small_cell(strategies=(strategy,), seeds=1, episodes=4, capacity=500, learner=small)
+    assert "| 2 right | bit for bit |" in script.contract(cell)

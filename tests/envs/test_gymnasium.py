@@ -87,6 +87,7 @@ def test_an_id_alone_finds_its_module_in_a_fresh_process() -> None:
     code = 'import gymnasium; gymnasium.make("replaybench.envs:replaybench/Pendulum-v0").reset(seed=0)'
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
     register_gymnasium()  # a second time changes nothing, and warns of nothing
+    assert {f"replaybench/{name}-v0" for name in plant_names()} <= gymnasium.registry.keys()
 
 
 @pytest.mark.parametrize(("settings", "steps"), [({}, 200), ({"frequency": 100}, 400), ({"frequency": 25}, 100)])

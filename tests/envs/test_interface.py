@@ -1,4 +1,4 @@
-"""Plants' declarations, choices and threads."""
+"""Plants' declarations, choices, rates and threads."""
 
 import dataclasses
 import math
@@ -7,20 +7,24 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from declared import declared
 from numpy.typing import NDArray
+from refusals import refuses
 from scipy import stats
 
+from replaybench.envs.bullet.reacher import BulletReacher
+from replaybench.envs.bullet.walkers import BulletHopper
+from replaybench.envs.foreign.dm_suite import AcerCartpole, AcerWalker
 from replaybench.envs.foreign.python_plant import PythonPlant
 from replaybench.envs.interface.engine import thread_count
-from replaybench.envs.ode.pendulum import PendulumDCSC
+from replaybench.envs.interface.plant import Plant
+from replaybench.envs.mujoco.locomotion import MujocoHopper, MujocoHumanoid
+from replaybench.envs.ode.magman import Magman
+from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
+from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.population import PopulationEnv
-from replaybench.runtime.errors import UserError
 
 Vector = NDArray[np.float64]
-
-
-def random_numbers(*shape: int) -> np.ndarray:
-    return np.random.Generator(np.random.PCG64(3)).uniform(-1, 1, shape).astype(np.float32)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,13 +43,7 @@ class Valve(PythonPlant):
         return u, float(u[0]), False
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BangBang(PendulumDCSC):
-    """The pendulum under two voltages."""
-
-    name = "BangBang"
-    action_choices = (2,)
-    action_levels = (2,)
+BangBang = declared(PendulumDCSC, action_choices=(2,), action_levels=(2,))
 
 
 def test_actuator_noise_comes_before_the_choice() -> None:
@@ -70,30 +68,16 @@ def test_equations_get_the_nearest_choice_too() -> None:
     bang, free = PopulationEnv(BangBang(), 3), PopulationEnv(PendulumDCSC(), 3)
     bang.reset()
     free.reset()
-    for action in random_numbers(50, 3, 1):
-        np.testing.assert_array_equal(
-            bang.simulate(np.zeros(2), action)[0], free.simulate(np.zeros(2), np.sign(action))[0]
-        )
+    for action in np.random.default_rng(3).uniform(-1, 1, (50, 3, 1)).astype(np.float32):
+        one, other = bang.simulate(np.zeros(2), action)[0], free.simulate(np.zeros(2), np.sign(action))[0]
+        np.testing.assert_array_equal(one, other)
         for mine, theirs in zip(bang.step(action)[:4], free.step(np.sign(action))[:4], strict=True):
             np.testing.assert_array_equal(mine, theirs)
 
 
-def wrong_plant(base: type, **facts: Any) -> None:
-    made: Any = type("Wrong", (base,), facts)
-    dataclasses.dataclass(frozen=True)(made)()
-
-
-def test_choices_change_the_fingerprint_and_are_checked() -> None:
-    @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Free(Valve):
-        action_choices = ()
-
-    assert Free().fingerprint() != Valve().fingerprint()
-    for wrong, told in (((1,), "whole number from 2"), ((2.0,), "whole number from 2"), ((2, 2), "2 entries")):
-        with pytest.raises(UserError, match=f"action_choices.*{told}"):
-            wrong_plant(Valve, action_choices=wrong)
-    with pytest.raises(UserError, match="action_levels must equal action_choices"):
-        wrong_plant(BangBang, action_levels=(3,))
+def test_choices_change_the_fingerprint_and_units_may_be_empty() -> None:
+    assert declared(Valve, action_choices=())().fingerprint() != declared(Valve)().fingerprint()
+    assert declared(PendulumDCSC, state_units=("", ""))().state_units == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -103,6 +87,10 @@ def test_choices_change_the_fingerprint_and_are_checked() -> None:
         ("action_levels", (9.5,), "each entry of action_levels must be a whole number from 2, not 9.5"),
         ("action_levels", (1,), "each entry of action_levels must be a whole number from 2, not 1"),
         ("action_levels", (), "action_levels has 0 entries, action_names has 1"),
+        ("action_levels", (3,), "action_levels must equal action_choices"),
+        ("action_choices", (1,), "each entry of action_choices must be a whole number from 2, not 1"),
+        ("action_choices", (2.0,), "each entry of action_choices must be a whole number from 2, not 2.0"),
+        ("action_choices", (2, 2), "action_choices has 2 entries, action_names has 1"),
         ("grid_nodes", 41, "grid_nodes must be a tuple, as in (41, 41), not 41"),
         ("grid_nodes", (41, True), "each entry of grid_nodes must be a whole number from 2, not True"),
         ("grid_low", (4.0, -30.0), "grid_low must be below grid_high"),
@@ -110,6 +98,8 @@ def test_choices_change_the_fingerprint_and_are_checked() -> None:
         ("action_low", -3.0, "action_low must be a tuple, as in (-3.0,), not -3.0"),
         ("action_low", (3.0,), "action_low must be below action_high, but they are (3.0,) and (3.0,)"),
         ("state_scale", (1.0, 0.0), "each entry of state_scale must be a positive number, not 0.0"),
+        ("observation_limit", (0.0, 1.0), "each entry of observation_limit must be a positive number, not 0.0"),
+        ("state_units", ("rad",), "state_units has 1 entries, state_names has 2"),
         ("state_units", ("rad", 2), "each entry of state_units must be a unit, empty where there is none, not 2"),
         ("initial_state", (0.0, math.nan), "each entry of initial_state must be a finite number, not nan"),
         ("periodic", True, "periodic must be a tuple, as in (True, True), not True"),
@@ -130,27 +120,52 @@ def test_choices_change_the_fingerprint_and_are_checked() -> None:
     ],
 )
 def test_invalid_declarations_are_named(name: str, value: Any, told: str) -> None:
-    made: Any = type("Wrong", (PendulumDCSC,), {name: value})
-    with pytest.raises(UserError, match=re.escape(told)) as refusal:
-        dataclasses.dataclass(frozen=True, kw_only=True)(made)()
-    assert "Wrong" in str(refusal.value)
-    assert "\n" not in str(refusal.value)
+    refuses(f"Declared.*{re.escape(told)}", declared(BangBang, **{name: value}))
 
 
-def test_units_may_be_empty() -> None:
-    made: Any = type("Unitless", (PendulumDCSC,), {"state_units": ("", "")})
-    assert dataclasses.dataclass(frozen=True, kw_only=True)(made)().state_units == ("", "")
+def test_missing_declarations_are_named() -> None:
+    refuses(r"^plant Declared does not declare name$", declared(OdePlant))
 
 
-def test_one_thread_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("plant", "parameter", "value", "told"),
+    [
+        *((Pendulum, "mass", value, "a finite number, not ") for value in (math.nan, math.inf, "heavy", None)),
+        (Pendulum, "inertia", 0, "positive, not 0$"),
+        (Pendulum, "mass", -1, "positive, not -1$"),
+        (Magman, "mass", -1.0, "positive, not -1.0$"),
+    ],
+)
+def test_parameters_are_finite_and_what_is_divided_by_is_positive(
+    plant: type[OdePlant], parameter: str, value: Any, told: str
+) -> None:
+    refuses(f"^{plant.__name__}: {parameter} must be {told}", plant, **{parameter: value})
+
+
+@pytest.mark.parametrize(
+    ("plant", "rate", "told"),
+    [
+        (MujocoHopper(), 110, "physics steps of 0.002 s, .* use 100 or 125 Hz"),
+        (MujocoHopper(), 600, "use 500 Hz"),
+        (MujocoHopper(), 0.01, "use 0.125 Hz"),
+        (BulletHopper(), 100, "use 60.6060606061 or 121.212121212 Hz"),
+        (BulletHopper(), 1e4, "use 242.424242424 Hz"),
+        (BulletReacher(), 100, "use 60.6060606061 Hz"),
+        (AcerWalker(), 80.5, "AcerWalker takes physics steps of 0.0025 s, 5000 to an episode; 80.5 Hz does not cut"),
+        (AcerWalker(), 60, "60 Hz does not cut it into equal whole numbers of them: use 50 or 80 Hz"),
+        (AcerCartpole(), 200, "use 100 Hz"),
+    ],
+)
+def test_rates_that_cut_physics_steps_are_refused_with_the_nearest(plant: Plant, rate: float, told: str) -> None:
+    refuses(told, plant.steps_per_episode, rate)
+    assert MujocoHumanoid().steps_per_episode(83.3333333333) == 1250
+
+
+def test_one_thread_by_default_and_invalid_counts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REPLAYBENCH_THREADS", raising=False)
     assert thread_count() == 1
     monkeypatch.setenv("REPLAYBENCH_THREADS", " 12 ")
     assert thread_count() == 12
-
-
-@pytest.mark.parametrize("text", ["", "0", "-1", "two", "1.5", "²"])
-def test_invalid_thread_counts_are_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setenv("REPLAYBENCH_THREADS", text)
-    with pytest.raises(UserError, match="^REPLAYBENCH_THREADS is .*; give a whole number of 1 or more"):
-        thread_count()
+    for text in ("", "0", "-1", "two", "1.5", "²"):
+        monkeypatch.setenv("REPLAYBENCH_THREADS", text)
+        refuses("^REPLAYBENCH_THREADS is .*; give a whole number of 1 or more", thread_count)

@@ -1,12 +1,13 @@
 """Plants by ordinary differential equations, and their integration."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
+from declared import declared
 from scipy.integrate import solve_ivp
 
 from replaybench.envs.interface.plant import Params, Vector
@@ -14,7 +15,6 @@ from replaybench.envs.ode import rk4
 from replaybench.envs.ode.magman import TRACK_HIGH, TRACK_LOW, Magman
 from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
 from replaybench.envs.ode.plant import HALVINGS, OdePlant, describe_steps, step_choice, try_functions, wrap_angle
-from replaybench.runtime.errors import UserError
 
 
 def test_parameters_are_the_printed_ones() -> None:
@@ -51,9 +51,7 @@ def test_angles_are_wrapped_into_their_half_open_range() -> None:
     assert -math.pi < after[0] < -2.9
 
 
-@pytest.mark.parametrize(
-    ("start", "end"), [((-0.0349, -0.3), (-0.035, 0.01)), ((0.1049, 0.3), (0.105, -0.01))], ids=["low", "high"]
-)
+@pytest.mark.parametrize(("start", "end"), [((-0.0349, -0.3), (-0.035, 0.01)), ((0.1049, 0.3), (0.105, -0.01))])
 def test_a_wall_stops_the_ball_and_costs_one(start: tuple[float, float], end: tuple[float, float]) -> None:
     plant = Magman()
     after, reward, _ = rk4.simulate(plant, start, np.zeros(4), 0.01)  # one substep
@@ -66,58 +64,16 @@ def test_a_wall_stops_the_ball_and_costs_one(start: tuple[float, float], end: tu
     assert reward == pytest.approx(free - 1, rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [{"grid_nodes": (30, 31)}, {"grid_low": (-math.pi, -9.0), "grid_high": (math.pi, 9.0)}, {"action_levels": (7,)}],
-)
-def test_the_grid_of_dynamic_programming_is_no_part_of_a_fingerprint(
-    changed: dict[str, tuple[float, ...]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Learners never see it: what they learned stays valid when it changes."""
+def test_a_fingerprint_follows_content_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the grid of dynamic programming: learners never see it, and what they learned stays valid."""
     before = Pendulum().fingerprint()
-    for name, value in changed.items():
+    assert Pendulum(inertia=9.41e-4).fingerprint() == before
+    others = PendulumDCSC(), Pendulum(inertia=1.91e-4), Magman(), Magman(first_magnet_at=0)
+    assert len({before, *(plant.fingerprint() for plant in others)}) == 5
+    grid = {"grid_nodes": (30, 31), "grid_low": (-math.pi, -9.0), "grid_high": (math.pi, 9.0), "action_levels": (7,)}
+    for name, value in grid.items():
         monkeypatch.setattr(Pendulum, name, value)
-    assert Pendulum().fingerprint() == before
-
-
-def test_a_fingerprint_follows_content_and_nothing_else() -> None:
-    assert Pendulum().fingerprint() == Pendulum(inertia=9.41e-4).fingerprint()
-    prints = {
-        plant.fingerprint()
-        for plant in (Pendulum(), PendulumDCSC(), Pendulum(inertia=1.91e-4), Magman(), Magman(first_magnet_at=0))
-    }
-    assert len(prints) == 5
-    assert replace(Magman(), first_magnet_at=0).first_magnet_at == 0.0
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, "heavy", None])
-def test_parameters_must_be_finite_numbers(value: object) -> None:
-    with pytest.raises(UserError, match=r"^Pendulum: mass must be a finite number, not "):
-        Pendulum(mass=value)  # type: ignore[arg-type]
-
-
-def test_what_is_divided_by_must_be_positive() -> None:
-    with pytest.raises(UserError, match=r"^Pendulum: inertia must be positive, not 0$"):
-        Pendulum(inertia=0)
-    with pytest.raises(UserError, match=r"^Pendulum: mass must be positive, not -1$"):
-        Pendulum(mass=-1)
-    with pytest.raises(UserError, match=r"^Magman: mass must be positive, not -1.0$"):
-        Magman(mass=-1.0)
-
-
-def test_missing_declarations_are_named() -> None:
-    @dataclass(frozen=True, kw_only=True)
-    class Short(Pendulum):
-        state_units: ClassVar[Any] = ("rad",)
-
-    @dataclass(frozen=True, kw_only=True)
-    class Nameless(OdePlant):
-        gain: float = 1.0
-
-    with pytest.raises(UserError, match=r"^plant Short: state_units has 1 entries, state_names has 2$"):
-        Short()
-    with pytest.raises(UserError, match=r"^plant Nameless does not declare name$"):
-        Nameless()
+        assert Pendulum().fingerprint() == before
 
 
 @pytest.mark.parametrize(
@@ -160,39 +116,31 @@ def integrate(plant: OdePlant, state: np.ndarray, u: np.ndarray, seconds: float,
     return after
 
 
-@pytest.mark.parametrize("plant", [Pendulum(), PendulumDCSC()], ids=lambda plant: plant.name)
-def test_a_pendulum_step_is_accurate_to_a_millionth_of_the_range(plant: OdePlant) -> None:
+@pytest.mark.parametrize(("plant", "tolerance"), [(Pendulum(), 1e-6), (PendulumDCSC(), 1e-6), (Magman(), 1e-4)])
+def test_a_step_is_accurate_to_a_small_part_of_the_range(plant: OdePlant, tolerance: float) -> None:
+    """Magman's away from its walls."""
     state, u = random_states(plant, 60)
     after, _, _ = rk4.simulate(plant, state, u, 0.02)
     exact = np.array([oracle(plant, *row, 0.02) for row in zip(state, u, strict=True)])
-    error = after - exact
-    error[:, 0] = (error[:, 0] + math.pi) % (2 * math.pi) - math.pi
-    assert (abs(error) < 1e-6 * np.array([2 * math.pi, 60.0])).all()
-
-
-def test_a_magman_step_away_from_walls_is_accurate_to_a_ten_thousandth_of_the_range() -> None:
-    plant = Magman()
-    state, u = random_states(plant, 60)
-    exact = np.array([oracle(plant, *row, 0.02) for row in zip(state, u, strict=True)])
-    ends = np.stack([state[:, 0], exact[:, 0]])
-    free = ((ends > TRACK_LOW + 2e-3) & (ends < TRACK_HIGH - 2e-3)).all(axis=0)
-    assert free.sum() > 40
-    after, _, _ = rk4.simulate(plant, state, u, 0.02)
-    assert (abs(after - exact)[free] < 1e-4 * np.array([0.14, 0.8])).all()
+    error, ends = after - exact, np.stack([state[:, 0], exact[:, 0]])
+    if plant.periodic[0]:
+        error[:, 0] = (error[:, 0] + math.pi) % (2 * math.pi) - math.pi
+    else:
+        free = ((ends > TRACK_LOW + 2e-3) & (ends < TRACK_HIGH - 2e-3)).all(axis=0)
+        assert free.sum() > 40
+        error = error[free]
+    assert (abs(error) < tolerance * 2 * np.array(plant.state_scale)).all()
 
 
 @pytest.mark.parametrize(
     ("plant", "state", "u", "seconds"),
     [
-        (Pendulum(), (1.0, 2.0), (1.5,), 0.1),
-        (Magman(), (0.03, 0.1), (0.1, 0.3, 0.2, 0.4), 0.04),
+        (Pendulum(), [[1.0, 2.0]], [[1.5]], 0.1),
+        (Magman(), [[0.03, 0.1]], [[0.1, 0.3, 0.2, 0.4]], 0.04),
     ],
-    ids=["pendulum", "magman"],
 )
-def test_the_error_falls_with_the_fourth_power_of_the_step(
-    plant: OdePlant, state: tuple[float, ...], u: tuple[float, ...], seconds: float
-) -> None:
-    start, action = np.array([state]), np.array([u])
+def test_the_error_falls_with_the_fourth_power_of_the_step(plant: OdePlant, state: Any, u: Any, seconds: float) -> None:
+    start, action = np.array(state), np.array(u)
     exact = oracle(plant, start[0], action[0], seconds)
     errors = [np.linalg.norm(integrate(plant, start, action, seconds, count)[0] - exact) for count in (8, 16, 32)]
     orders = np.log2(np.array(errors[:-1]) / errors[1:])
@@ -284,11 +232,9 @@ def test_a_step_that_misses_the_tolerance_is_reported() -> None:
 
 
 def test_a_declared_step_replaces_the_chosen_one() -> None:
-    class Declared(Lag):
-        max_substep = 2.5
-
-    assert Declared().max_substep == 2.5
-    assert describe_steps(Declared(), 0.1) == ""
+    plant = declared(Lag, max_substep=2.5)()
+    assert plant.max_substep == 2.5
+    assert describe_steps(plant, 0.1) == ""
     assert "1 Runge-Kutta step a sample" in describe_steps(Lag(), 0.1)
-    assert len({Lag().fingerprint(), Declared().fingerprint()}) == 2
+    assert plant.fingerprint() != Lag().fingerprint()
     assert [type(plant)().max_substep for plant in (Pendulum(), PendulumDCSC(), Magman())] == [0.01] * 3

@@ -5,11 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from refusals import refuses
 
 from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.registry import PLANTS, is_installed, make_plant, missing, plant_class, plant_names
-from replaybench.runtime.errors import UserError
 
 EXAMPLE = Path(__file__).parents[2] / "replaybench" / "examples" / "cart_pole.py"
 
@@ -24,9 +24,6 @@ def test_plants_are_made_by_name_with_parameters() -> None:
     assert plant_names()[:3] == ("Pendulum", "PendulumDCSC", "Magman")
     assert make_plant("Magman", first_magnet_at=0.0) == Magman(first_magnet_at=0.0)
     assert all(make_plant(name).name == name for name in plant_names() if not missing(name))
-
-
-def test_the_case_of_a_plants_name_does_not_matter() -> None:
     assert make_plant("magMAN") == make_plant("Magman")
     assert is_installed("pendulumdcsc")
     assert missing("acercheetah") == missing("AcerCheetah")
@@ -59,26 +56,21 @@ def test_a_plant_is_made_from_a_file_that_is_read_again_when_edited(tmp_path: Pa
     ],
 )
 def test_unknown_names_raise_one_line_errors(name: str, parameters: dict[str, float], message: str) -> None:
-    with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
-        make_plant(name, **parameters)
+    refuses(f"^{re.escape(message)}$", make_plant, name, **parameters)
 
 
 def test_a_missing_file_is_named_with_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=f"^no plant file 'nowhere.py' in {tmp_path}, where this runs; give"):
-        make_plant("nowhere.py:A")
-    with pytest.raises(UserError, match="^no plant file '/no/where.py'; give the path of a Python file that exists$"):
-        make_plant("/no/where.py:A")
+    refuses(f"^no plant file 'nowhere.py' in {tmp_path}, where this runs; give", make_plant, "nowhere.py:A")
+    refuses("^no plant file '/no/where.py'; give the path of a Python file that exists$", make_plant, "/no/where.py:A")
 
 
 def test_a_class_in_a_file_of_this_folder_is_suggested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "oven.py").write_text("raise SystemExit('it ran')\nclass Oven(OdePlant): ...\n")
     for name in ("oven", "Oven"):
-        with pytest.raises(UserError, match=f"^unknown plant '{name}'; did you mean oven.py:Oven\\?$"):
-            make_plant(name)
-    with pytest.raises(UserError, match="^unknown plant 'Ove'; valid: "):
-        make_plant("Ove")
+        refuses(f"^unknown plant '{name}'; did you mean oven.py:Oven\\?$", make_plant, name)
+    refuses("^unknown plant 'Ove'; valid: ", make_plant, "Ove")
 
 
 def test_is_installed_accepts_only_names_that_run_installed_code() -> None:
@@ -91,8 +83,7 @@ def test_is_installed_accepts_only_names_that_run_installed_code() -> None:
 def test_a_missing_dataclass_decorator_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "bare.py"
     path.write_text(EXAMPLE.read_text().replace("@dataclass(frozen=True, kw_only=True)\n", ""))
-    with pytest.raises(UserError, match=r"needs @dataclass\(frozen=True, kw_only=True\) in front of it$"):
-        make_plant(f"{path}:CartPole")
+    refuses(r"needs @dataclass\(frozen=True, kw_only=True\) in front of it$", make_plant, f"{path}:CartPole")
 
 
 def refused(folder: Path, told: str, *edits: tuple[str, str]) -> None:
@@ -102,9 +93,7 @@ def refused(folder: Path, told: str, *edits: tuple[str, str]) -> None:
         assert original in source
         source = source.replace(original, replacement, 1)
     (folder / "own.py").write_text(source, encoding="utf-8")
-    with pytest.raises(UserError, match=told) as caught:
-        make_plant(f"{folder / 'own.py'}:CartPole")
-    assert "\n" not in str(caught.value)
+    refuses(told, make_plant, f"{folder / 'own.py'}:CartPole")
 
 
 BUGS = [
@@ -117,16 +106,8 @@ BUGS = [
     ("abs(x_next[0]) > 2.4", "abs(x_next[0]) > LIMIT", "line 56: NameError"),
     ("        return bool(abs(x_next[0]) > 2.4)", "        bool(abs(x_next[0]) > 2.4)", "terminated returns None"),
     ("x[2] = wrap_angle(x[2])\n        return 0", "x[2] = wrap_angle(x[2])", "project returns None"),
-    (
-        "-float(abs(x_next[0])",
-        "-float(CartPole.name == x_next[0]",
-        "line 47: reward needs the class CartPole, which is not compiled; put what it needs of it",
-    ),
-    (
-        "(x[2])\n        return 0",
-        "(x[2])\n        with open('/dev/null') as f:\n            return 0",
-        "Numba, which compiles project, does not know this Python",
-    ),
+    ("-float(abs(x_next[0])", "-float(CartPole.name == x_next[0]", "line 47: reward needs the class CartPole, which"),
+    ("return 0\n", "with open('/dev/null'):\n            return 0\n", "Numba, which compiles project, does not know"),
 ]
 
 
@@ -142,11 +123,7 @@ def test_a_bug_in_an_own_plant_is_one_line(tmp_path: Path, original: str, replac
         ("half = lambda v: v / 2", "half(x[1])", r"the function half \(own.py, line 7\)"),
         ("import beside", "beside.half(x[1])", r"the function half \(beside.py, line 4\)"),
         ("from beside import twice", "0.25 * twice(x[1])", r"the function half \(beside.py, line 4\)"),
-        (
-            "HALF = 0.5",
-            "CartPole.part(x[1])",
-            "rhs needs the class CartPole, which is not compiled; put what it needs of",
-        ),
+        ("HALF = 0.5", "CartPole.part(x[1])", "rhs needs the class CartPole, which is .*; put what it needs of"),
     ],
 )
 def test_a_helper_that_is_not_compiled_is_named(
@@ -176,11 +153,7 @@ class Mine({base}):
     [
         ("replaybench.envs.mujoco.locomotion", "MujocoHopper", "def constants(self):\n        return (1.0, 2.0)"),
         ("replaybench.envs.bullet.walkers", "BulletHopper", "def alive(self, now):\n        return now > 1.0"),
-        (
-            "replaybench.envs.flow.plant",
-            "Drafting",
-            "def engine(self, num_envs, frequency):\n        return 1.0",
-        ),
+        ("replaybench.envs.flow.plant", "Drafting", "def engine(self, num_envs, frequency):\n        return 1.0"),
     ],
 )
 def test_edits_change_the_fingerprint(tmp_path: Path, module: str, base: str, method: str) -> None:
