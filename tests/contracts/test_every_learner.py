@@ -29,13 +29,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "V-RACER:zero": {"memory": {**MEMORY, "start": "zero"}, "sigma": "network"},
 }  # fmt: skip
 """Learners of other networks, of other exploration, and recurrent ones."""
+FAST = ("DDPG", "V-RACER", "SAC", "DQN", "DDPG:normalised")
+"""One learner of each type: with exploration noise, a stochastic policy or a temperature, for choices, normalised."""
 every_learner = pytest.mark.parametrize(
     "learner",
-    [
-        *LEARNERS,
-        # Recurrent learners compile for minutes.
-        *(pytest.param(name, marks=[pytest.mark.slow] if "memory" in VARIANTS[name] else []) for name in VARIANTS),
-    ],
+    [pytest.param(name, marks=[] if name in FAST else [pytest.mark.slow]) for name in (*LEARNERS, *VARIANTS)],
 )
 
 

@@ -31,9 +31,13 @@ CASES |= {
     ),
     "DraftingNavierStokes": ("Drafting", {"fidelity": "navier-stokes", "cells": 8}),
 }
+SLOW = ("Walker", "Swimmer", "Ant", "Humanoid", "Cheetah", "Fish", "Reacher", "NavierStokes")
+"""Parts of the names of plants with many steps to compute; hoppers, pendulums and CartPole use the same engines."""
 
 
-@pytest.fixture(params=CASES)
+@pytest.fixture(
+    params=[pytest.param(name, marks=[pytest.mark.slow] if any(map(name.count, SLOW)) else []) for name in CASES]
+)
 def plant(request: pytest.FixtureRequest) -> Plant:
     name, parameters = CASES[request.param]
     return make_plant(name, **parameters)

@@ -102,6 +102,7 @@ def test_another_form_of_a_table_keeps_nothing_of_the_old() -> None:
     assert same == {"tau": 0.2, "exploration": {"form": "process", "diffusion": 5.0, "friction": 0.2}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["FULL[Uniform]", "FIFO[Uniform]"])
 def test_every_experience_is_kept_in_segments_of_another_length(
     strategy: str, tmp_path: Path, monkeypatch: Patch

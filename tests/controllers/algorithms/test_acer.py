@@ -255,6 +255,7 @@ KINDS = [
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "variant"), [(kind, variant) for kind in KINDS for variant in kind.variants])
 def test_gradients_are_those_of_algorithms_2_and_3(kind: Kind, variant: str) -> None:
     """All networks, float64, to 1e-11: with c = 1.2 and δ = 0.1, corrections and projections are at work."""
@@ -294,6 +295,7 @@ def test_padding_has_no_influence(kind: Kind) -> None:
         np.testing.assert_array_equal(network.parameters, other.networks[name].parameters)
 
 
+@pytest.mark.slow
 @each_kind
 def test_a_learner_that_normalises_equals_one_that_is_given_normalised_numbers(kind: Kind) -> None:
     check_normalised(
@@ -306,6 +308,7 @@ def test_a_learner_that_normalises_equals_one_that_is_given_normalised_numbers(k
 A3C = {"replays_per_experience": 0.0, "on_policy": True, "trajectory_weights": True, "trust_region": False}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("learner", "settings", "updates"),
     [

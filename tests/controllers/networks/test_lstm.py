@@ -30,6 +30,7 @@ from replaybench.controllers.registry import load_learner
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.streams import Stream
 
+pytestmark = pytest.mark.slow  # recurrent networks compile for minutes
 M = 2
 
 
@@ -195,7 +196,6 @@ class InTorch:
         return np.concatenate([torch_gradient(self.trunk, self.lstm), self.head.gradient()])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("start", STARTS)
 def test_gradients_of_ddpg_equal_autograd(start: Any) -> None:
     config = DDPGConfig(actor_hidden=(4,), critic_hidden=(7, 3), critic_rate=1e-30, batch_size=B, memory=memory(start))
@@ -219,7 +219,6 @@ def test_gradients_of_ddpg_equal_autograd(start: Any) -> None:
     np.testing.assert_allclose(agent.actor.gradient[0], of_actor, rtol=1e-8, atol=1e-12)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("start", STARTS)
 def test_gradients_of_vracer_equal_autograd(start: Any) -> None:
     config = VRACERConfig(hidden=(6,), batch_size=B, memory=memory(start))
