@@ -1,32 +1,13 @@
 """What enters: rates of `Drop`, and what `Synth` leaves of a measured experience."""
 
-from typing import Any
-
 import numpy as np
 import pytest
-from buffers import FIELDS, fill, make
+from buffers import FIELDS, Model, fill, make
 
 from replaybench.replay.buffer import Replay
-from replaybench.replay.storage.slots import segment
-from replaybench.replay.strategies.entry import Drop, Synth
+from replaybench.replay.strategies.entry import Drop
 from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.errors import UserError
-
-
-class Model:
-    """A plant in which nothing happens, and a policy that draws by a quarter of the first state."""
-
-    def possible(self, action: Any) -> Any:
-        return action
-
-    def simulate(self, observation: Any, action: Any) -> tuple[Any, Any, Any]:
-        return observation * 1.0, action[:, 0] * 1.0, observation[:, 1] > 2
-
-    def explore(self, observation: Any) -> tuple[Any, Any, Any]:
-        return observation[:, :1] / 2, np.abs(observation[:, 1]), {"behaviour_mean": observation[:, :1] / 4}
-
-    def deviation(self, observation: Any, action: Any) -> Any:
-        return np.abs(action[:, 0])
 
 
 def build(strategy: str, members: int, fields: dict[str, int] = FIELDS) -> Replay:
@@ -60,18 +41,12 @@ def test_what_was_measured_stays_where_it_was_and_a_model_has_no_noise() -> None
         assert (column[~changed] == real[name]).all()
 
 
-def test_synthesis_needs_a_model_and_single_steps() -> None:
+def test_synthesis_needs_a_model() -> None:
     with pytest.raises(UserError, match="a plant with a model"):
         make("Synth(state=0.1)*FIFO[Uniform]")
-    with pytest.raises(UserError, match="breaks the trajectory"):
-        make("Synth(state=0.1)*FIFO[Uniform]", unit=segment(2))
-    assert Synth(0.1).refresh == 1.0
 
 
 def test_which_slots_are_synthetic_is_kept_only_where_they_are_renewed() -> None:
     plain, renewed = (build(f"Synth({text})*FIFO[Uniform]", 2) for text in ("state=0.1", "state=0.1, refresh=0.9"))
-    assert plain.synth is not None
-    assert renewed.synth is not None
-    assert plain.synth.synthetic.shape == (2, 0)
-    assert renewed.synth.synthetic.shape == (2, 40)
+    assert [running.synth and running.synth.synthetic.shape for running in (plain, renewed)] == [(2, 0), (2, 40)]
     assert ("synthetic" in plain.state_dict(), "synthetic" in renewed.state_dict()) == (False, True)

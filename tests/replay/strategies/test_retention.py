@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from naive import rank_segments
 
 from replaybench.replay.buffer import Replay
-from replaybench.replay.storage.slots import segment
 from replaybench.replay.strategies.notation import RETENTIONS, parse
-from replaybench.runtime.errors import UserError
 
 
 def victims(replay: Replay, offers: int, draws: int) -> np.ndarray:
@@ -141,25 +139,9 @@ def test_what_is_stored_is_what_the_account_holds(
     pair.add(capacity)
 
 
-def episodes(replay: Replay, *far: list[int]) -> None:
-    """Add whole episodes of one member, whose steps are far-policy or not."""
-    for flags in far:
-        for t, flag in enumerate(flags):
-            step = {name: np.zeros((1, width), np.float32) for name, width in FIELDS.items()}
-            over = np.array([t == len(flags) - 1])
-            replay.add({**step, "far": np.full((1, 1), flag, np.float32)}, np.ones(1, np.bool_), over)
-
-
-def test_a_learner_without_the_trace_is_refused() -> None:
-    with pytest.raises(UserError, match=r"FarPol\[Uniform\] selects by the trace 'far', which this learner does not"):
-        Replay(parse("FarPol[Uniform]"), FIELDS, 10, 0, range(1), BATCH)
-    with pytest.raises(UserError, match="traces follow single steps: replay steps, not units of 3"):
-        Replay(parse("FarPol[Uniform]"), FIELDS, 10, 0, range(1), BATCH, segment(3), traces=FarRule())
-
-
 @pytest.mark.parametrize("victim", [[-1, 2], [3, 2], [1, 2**40]])
 def test_a_victim_that_was_never_collected_is_refused(victim: list[int]) -> None:
     replay = make("FarPol[Uniform]", capacity=4, batch=BATCH)
-    episodes(replay, [0, 0, 0], [0, 0, 0])
+    fill(replay, 6)
     with pytest.raises(ValueError, match="was never collected"):
         replay.load_state_dict({**saved(replay), "far_victim": np.array([victim])})
