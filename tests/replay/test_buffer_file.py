@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from buffers import ALARM, FIELDS
 from scipy.stats import chi2
 
-from replaybench.data.batch import ReplayBatch
 from replaybench.data.record import read_record, write_record
-from replaybench.replay.buffer import Replay, step_fields
+from replaybench.replay.buffer import Replay
 from replaybench.replay.buffer_file import load_replay, replay_arrays, replay_facts
 from replaybench.replay.buffer_stream import BufferStream
 from replaybench.replay.storage.slots import STEP, Unit, segment
@@ -21,7 +21,6 @@ from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.errors import UserError
 
 MEMBERS = (4, 7, 9)
-FIELDS = {**step_fields(2, 1), "exploration": 1}
 STRATEGIES = ("FULL[PER+IS]", "Drop(0.3)*TDE[ERE+PER]", "Resv[PERprop+FIS]", "Expl[AER]")
 
 
@@ -46,11 +45,11 @@ def use(replay: Replay, rounds: int, seed: int, unit: Unit = STEP) -> list[np.nd
     return drawn
 
 
-def write(path: Path, strategy: str, unit: Unit = STEP, compression: str | None = None) -> Replay:
+def write(path: Path, strategy: str, unit: Unit = STEP, **how: Any) -> Replay:
     capacity = 2000 if "FULL" in strategy else 90
     replay = Replay(parse(strategy), FIELDS, capacity, 3, MEMBERS, 8, unit)
     use(replay, 8, seed=0, unit=unit)
-    write_record(path, "buffer", replay_facts(replay), replay_arrays(replay), "gzip" if compression else None)
+    write_record(path, "buffer", replay_facts(replay), replay_arrays(replay), **how)
     return replay
 
 
@@ -74,7 +73,7 @@ def test_amid_a_unit_its_steps_stay_what_they_were(tmp_path: Path) -> None:
     def add(buffer: Replay, steps: range) -> None:
         for step in steps:
             numbers = enumerate(FIELDS.items(), start=10 * step)
-            buffer.add({name: np.full((3, width), number, np.float32) for number, (name, width) in numbers}, everyone)
+            buffer.add({name: np.full((3, width), number) for number, (name, width) in numbers}, everyone)
 
     add(replay, range(4))
     write_record(path, "buffer", replay_facts(replay), replay_arrays(replay))
@@ -84,12 +83,13 @@ def test_amid_a_unit_its_steps_stay_what_they_were(tmp_path: Path) -> None:
     for name in FIELDS:
         np.testing.assert_array_equal(again.columns.column(name), replay.columns.column(name), err_msg=name)
     facts = {name: value for name, value in replay_facts(replay).items() if name != "order"}
-    write_record(path, "buffer", facts, replay_arrays(replay))
-    with pytest.raises(UserError, match="amid units by a version that did not store their layout"):
-        load_replay(path)
-    write_record(path, "buffer", {**facts, "order": ["action"]}, replay_arrays(replay))
-    with pytest.raises(UserError, match="order must name each of the fields once"):
-        load_replay(path)
+    for order, words in (
+        ({}, "by a version that did not store their layout"),
+        ({"order": ["action"]}, "order must name each"),
+    ):
+        write_record(path, "buffer", {**facts, **order}, replay_arrays(replay))
+        with pytest.raises(UserError, match=words):
+            load_replay(path)
 
 
 def test_every_experience_knows_its_episode_and_step(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_buffer_runs_no_python_file_that_was_not_named(tmp_path: Path) -> None
     own.write_text(source)
     replay = write(tmp_path / "buffer.h5", f"FIFO[{own}:Mine]")
     own.write_text(f"{source}Path({str(marker)!r}).touch()\n")  # a stranger's, with whatever he likes
-    with pytest.raises(UserError, match=r"run a Python file.*if you trust that file, say so with --strategy"):
+    with pytest.raises(UserError, match=r"run a Python file.*say so with --strategy"):
         load_replay(tmp_path / "buffer.h5")
     assert not marker.exists()
     again = load_replay(tmp_path / "buffer.h5", strategy=f"FIFO[{own}:Mine]")
@@ -164,7 +164,6 @@ def test_a_buffer_runs_no_python_file_that_was_not_named(tmp_path: Path) -> None
         np.testing.assert_array_equal(theirs, mine)
 
 
-ALARM = 1e-6
 STREAM_FIELDS = {"observation": 2, "action": 1, "reward": 1, "next_observation": 2, "terminated": 1}
 
 
@@ -172,10 +171,9 @@ def write_buffer(path: Path, counts: list[int], steps: int = 1, **changes: Any) 
     """Write a buffer whose numbers tell member and slot: 10⁶ · member + slot, and serial numbers one higher."""
     m, n = len(counts), max(counts)
     number = 1_000_000 * np.arange(m)[:, None] + np.arange(n)
-    shape = (steps,) if steps > 1 else ()
+    column = np.tile(number[..., None, None].astype(np.float32), (steps, 1)) if steps > 1 else number[..., None]
     arrays: dict[str, Any] = {
-        name: np.broadcast_to(number.reshape(m, n, *(1 for _ in shape), 1), (m, n, *shape, width)).astype(np.float32)
-        for name, width in STREAM_FIELDS.items()
+        name: np.repeat(column, width, axis=-1).astype(np.float32) for name, width in STREAM_FIELDS.items()
     }
     arrays["serial"] = np.tile(np.arange(1, n + 1, dtype=np.uint32), (m, 1))
     for name in ("count", "offers", "collected"):
@@ -212,10 +210,9 @@ def test_batches_are_those_of_a_buffer(path: Path) -> None:
                 expected = 1_000_000 * np.arange(3)[:, None] + batch.idx
                 np.testing.assert_array_equal(column, np.repeat(expected[:, :, None], width, axis=2))
             np.testing.assert_array_equal(batch.serial, batch.idx + 1)
-            np.testing.assert_array_equal(batch.probability, np.full((3, 16), 1 / 1010))
-            assert (batch.weight == 1).all()
-            assert (batch.actor_weight == 1).all()
-            assert (batch.rate_factor == 1).all()
+            assert (batch.probability == 1 / 1010).all()
+            for ones in (batch.weight, batch.actor_weight, batch.rate_factor):
+                assert (ones == 1).all()
         batch = stream.sample(Context(update=3, updates_in_phase=7))
         assert (batch.update, batch.updates_in_phase, batch.length) == (3, 7, None)
         stream.annotate(batch, {"td_error": batch.weight})
@@ -291,7 +288,7 @@ def test_recordings_of_unequal_length_and_empty_ones(tmp_path: Path) -> None:
 def test_units_of_several_steps_are_streamed_whole(tmp_path: Path) -> None:
     path = write_buffer(tmp_path / "b.h5", [300, 300], steps=5)
     with open_stream(path, members=range(2)) as stream:
-        batch: ReplayBatch = stream.sample()
+        batch = stream.sample()
         assert batch.observation.shape == (2, 16, 5, 2)
         np.testing.assert_array_equal(batch.reward[0, :, 4, 0], batch.idx[0])
         assert batch.length is not None

@@ -61,10 +61,10 @@ class ReturnRule(TraceRule):
 @dataclass
 class Step:
     episode: int
-    reward: np.float32
+    reward: Any
     far: float
-    tail: np.float32 = np.float32(0)  # noqa: RUF009, immutable
-    goal: np.float32 = np.float32(0)  # noqa: RUF009, immutable
+    tail: Any = 0
+    goal: Any = 0
 
 
 class Account:
@@ -139,7 +139,7 @@ class Pair:
         self.late.append((kept, self.rng.normal(size=batch.idx.shape).astype(np.float32)))
 
     def annotate(self) -> None:
-        """The learner answers, after whatever has been stored meanwhile."""
+        """Answer, after whatever has been stored meanwhile."""
         for batch, reward in self.late:
             self.replay.annotate(batch, {"td_error": reward, "reward": reward})
             for m, account in enumerate(self.accounts):
@@ -196,8 +196,13 @@ def test_any_sequence_keeps_links_and_numbers(
     pair.compare()
 
 
-def filled(form: str = "Resv", seed: int = 1) -> Pair:
-    pair = Pair(form, 20, seed)
+def write(path: Path, replay: Replay, **changes: Any) -> Path:
+    write_record(path, "buffer", replay_facts(replay), {**replay_arrays(replay), **changes})
+    return path
+
+
+def filled(form: str = "Resv") -> Pair:
+    pair = Pair(form, 20, seed=1)
     for _ in range(5):
         pair.add(12)
         pair.draw()
@@ -207,10 +212,8 @@ def filled(form: str = "Resv", seed: int = 1) -> Pair:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_loaded_buffer_continues_bit_for_bit(tmp_path: Path, form: str) -> None:
-    one = filled(form)
-    path = tmp_path / "buffer.h5"
-    write_record(path, "buffer", replay_facts(one.replay), replay_arrays(one.replay))
-    two = filled(form)
+    one, two = filled(form), filled(form)
+    path = write(tmp_path / "buffer.h5", one.replay)
     two.replay = load_replay(path, traces=ReturnRule())
     for pair in (one, two):
         for _ in range(3):
@@ -226,13 +229,10 @@ def test_a_loaded_buffer_continues_bit_for_bit(tmp_path: Path, form: str) -> Non
 
 
 def test_a_file_with_traces_needs_their_rule(tmp_path: Path) -> None:
-    path, plain = tmp_path / "buffer.h5", tmp_path / "plain.h5"
-    replay = filled().replay
-    write_record(path, "buffer", replay_facts(replay), replay_arrays(replay))
+    path = write(tmp_path / "buffer.h5", filled().replay)
     with pytest.raises(UserError, match=r"buffer.h5 holds the traces reward, tail, goal, far, not none: give .* rule"):
         load_replay(path)
-    other = Replay(parse("FIFO[Uniform]"), FIELDS, 8, 0, range(1), 2)
-    write_record(plain, "buffer", replay_facts(other), replay_arrays(other))
+    plain = write(tmp_path / "plain.h5", make("FIFO[Uniform]"))
     with pytest.raises(UserError, match=r"plain.h5 holds no traces, not reward, tail, goal, far: give .* no rule"):
         load_replay(plain, traces=ReturnRule())
 
@@ -263,18 +263,23 @@ def test_links_that_would_lead_kernels_astray_are_refused(
         state[name][1, ...] = change
     with pytest.raises(ValueError, match=words):
         replay.load_state_dict(state)
-    path = tmp_path / "buffer.h5"
-    write_record(path, "buffer", replay_facts(replay), {**replay_arrays(replay), **state})
+    path = write(tmp_path / "buffer.h5", replay, **state)
     with pytest.raises(UserError, match="does not say how to continue its buffer"):
         load_replay(path, traces=ReturnRule())
     assert read_record(path, "buffer")[0].facts["traces"] == list(ReturnRule.names)
 
 
-def test_what_has_no_trajectories_is_refused() -> None:
-    with pytest.raises(UserError, match="traces follow single steps: replay steps, not units of 9"):
-        Replay(parse("FIFO[Uniform]"), FIELDS, 90, 0, range(1), 2, episode(9), traces=ReturnRule())
-    with pytest.raises(UserError, match="Synth alters single experiences, which breaks the trajectories"):
-        Replay(parse("Synth(state=0.1)*FIFO[Uniform]"), FIELDS, 90, 0, range(1), 2, traces=ReturnRule())
+@pytest.mark.parametrize(
+    ("form", "unit", "words"),
+    [
+        ("FIFO[Uniform]", episode(9), "traces follow single steps: replay steps, not units of 9"),
+        ("Synth(state=0.1)*FIFO[Uniform]", STEP, "Synth alters single experiences, which breaks the trajectories"),
+    ],
+)
+@pytest.mark.parametrize("needing", [{"traces": ReturnRule()}, {"window": 2}])
+def test_what_has_no_trajectories_is_refused(form: str, unit: Unit, words: str, needing: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=words):
+        Replay(parse(form), FIELDS, 90, 0, range(1), 2, unit, **needing)
 
 
 @pytest.mark.parametrize("names", [("value", "value"), ("value", "next")])
@@ -319,14 +324,11 @@ def test_full_has_room_for_whole_segments_also_for_short_ones() -> None:
         offer(replay, [20])
 
 
-@pytest.mark.parametrize("steps", [0, -1, 65536])
-def test_the_length_of_a_unit(steps: int) -> None:
-    with pytest.raises(UserError, match=f"not {steps}"):
-        Unit(steps)
+def test_a_unit_has_steps_and_a_buffer_room_for_them() -> None:
     assert STEP.steps == 1
-
-
-def test_a_buffer_has_room_for_a_unit() -> None:
+    for steps in (0, -1, 65536):
+        with pytest.raises(UserError, match=f"not {steps}"):
+            Unit(steps)
     with pytest.raises(UserError, match="at least 50, the steps of its unit, not 49"):
         Replay(parse("FIFO[Uniform]"), FIELDS, 49, 0, range(1), 4, segment(50))
 
@@ -390,19 +392,14 @@ def test_windows_are_the_steps_that_led_to_a_sample(form: str, traced: bool) -> 
     assert lengths == set(range(1, W + 1))
 
 
-def test_a_member_without_experiences_gets_a_window_of_nothing() -> None:
-    window = Replay(parse("FIFO[Uniform]"), WITH_MEMORY, 5, 0, range(M), B, window=W).sample().window
-    assert window is not None
-    assert (window.length == 1).all()
-    assert not window.observation.any()
-    assert not window.memory.any()
-
-
-def test_what_is_not_stored_is_not_remembered() -> None:
-    replay = Replay(parse("FIFO[Uniform]"), step_fields(2, 1), 5, 0, range(M), B, window=W)
-    window = replay.sample().window
-    assert window is not None
-    assert window.memory.shape == (M, B, 0)
+def test_without_experiences_or_memory_a_window_holds_nothing() -> None:
+    for fields, width in ((WITH_MEMORY, H), (step_fields(2, 1), 0)):
+        window = Replay(parse("FIFO[Uniform]"), fields, 5, 0, range(M), B, window=W).sample().window
+        assert window is not None
+        assert (window.length == 1).all()
+        assert not window.observation.any()
+        assert window.memory.shape == (M, B, width)
+        assert not window.memory.any()
     plain = Replay(parse("FIFO[Uniform]"), WITH_MEMORY, 5, 0, range(M), B)
     assert plain.traces is None
     assert plain.sample().window is None
@@ -411,8 +408,7 @@ def test_what_is_not_stored_is_not_remembered() -> None:
 def test_a_loaded_buffer_goes_on_with_its_windows(tmp_path: Path) -> None:
     account = WindowAccount(Replay(parse("Resv[Uniform]"), WITH_MEMORY, 30, 0, range(M), B, window=W), 2)
     account.add(50)
-    path = tmp_path / "buffer.h5"
-    write_record(path, "buffer", replay_facts(account.replay), replay_arrays(account.replay))
+    path = write(tmp_path / "buffer.h5", account.replay)
     first = account.replay.sample().window
     account.replay = load_replay(path)
     batch = account.replay.sample()
@@ -423,15 +419,3 @@ def test_a_loaded_buffer_goes_on_with_its_windows(tmp_path: Path) -> None:
         np.testing.assert_array_equal(one, other)
     account.add(20)
     account.compare(account.replay.sample())
-
-
-@pytest.mark.parametrize(
-    ("form", "more", "words"),
-    [
-        ("Synth(state=0.1)*FIFO[Uniform]", {}, "Synth alters single experiences, which breaks the trajectories"),
-        ("FIFO[Uniform]", {"unit": episode(9)}, "follow single steps"),
-    ],
-)
-def test_what_has_no_windows_is_refused(form: str, more: dict[str, Any], words: str) -> None:
-    with pytest.raises(UserError, match=words):
-        Replay(parse(form), WITH_MEMORY, 90, 0, range(1), 2, window=W, **more)

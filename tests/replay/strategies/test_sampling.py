@@ -146,12 +146,14 @@ def test_priorities_by_which_nothing_can_be_drawn_are_refused(wrong: float) -> N
 
 
 def test_a_change_of_batch_size_cuts_anew() -> None:
-    replay = make("FULL[PER]", capacity=100, batch=8)
+    replay = make("FULL[PER+FIS]", capacity=100, batch=8)
     fill(replay, 100)
     set_errors(replay, -np.arange(100.0)[None] + 100)
     replay.sample()
     replay.batch_size = 20
     for _ in range(50):
-        batch = replay.sample()
+        batch = replay.sample(Context(2, 5))
+        assert batch.idx.shape == batch.weight.shape == batch.reward.shape[:2] == (1, 20)
+        assert (batch.update, batch.updates_in_phase) == (2, 5)
         for slot, ranks in zip(batch.idx[0], rank_segments(0.7, 100, 20), strict=True):
             assert slot in ranks
