@@ -157,8 +157,7 @@ class Pair:
             np.testing.assert_array_equal(array, state[name], err_msg=name)
 
     def compare(self) -> None:
-        traces = self.replay.traces
-        assert traces is not None
+        traces: Any = self.replay.traces
         for m, account in enumerate(self.accounts):
             serial = self.replay.columns.serial[m, : self.replay.count[m]].tolist()
             slot_of = {number: slot for slot, number in enumerate(serial)}
@@ -223,8 +222,7 @@ def test_a_loaded_buffer_continues_bit_for_bit(tmp_path: Path, form: str) -> Non
         pair.compare()
     for name, array in saved(one.replay).items():
         np.testing.assert_array_equal(saved(two.replay)[name], array, err_msg=name)
-    alone = load_replay(path, members=[1], traces=ReturnRule())
-    assert alone.traces is not None
+    alone: Any = load_replay(path, members=[1], traces=ReturnRule())
     assert alone.traces.values.shape == (1, alone.slots, 4)
 
 
@@ -302,10 +300,9 @@ def test_the_newest_units_and_nothing_in_place_of_those_that_there_are_not() -> 
     """Four slots for a batch of eight, three of them in use: what fills up has neither weight nor steps."""
     replay = make("FIFO[Uniform]", capacity=16, unit=segment(4))
     offer(replay, [6, 3])
-    batch = newest_batch(replay)
+    batch: Any = newest_batch(replay)
     assert batch.serial[0, :3].tolist() == [7, 5, 1]
     assert batch.weight[0].tolist() == batch.actor_weight[0].tolist() == [1, 1, 1, 0, 0, 0, 0, 0]
-    assert batch.length is not None
     assert batch.length[0].tolist() == [3, 2, 4, 0, 0, 0, 0, 0]
 
 
@@ -357,8 +354,7 @@ class WindowAccount:
             self.episode += active & ended
 
     def compare(self, batch: ReplayBatch) -> None:
-        window = batch.window
-        assert window is not None
+        window: Any = batch.window
         for m, b in np.ndindex(M, B):
             held = set(self.replay.columns.serial[m, : self.replay.count[m]].tolist())
             own = int(batch.serial[m, b])
@@ -383,10 +379,9 @@ def test_windows_are_the_steps_that_led_to_a_sample(form: str, traced: bool) -> 
     lengths = set()
     for count in (20, 30, 60):
         account.add(count)
-        batch = account.replay.sample()
+        batch: Any = account.replay.sample()
         account.compare(batch)
         assert (batch.traces is not None) == traced
-        assert batch.window is not None
         lengths |= set(batch.window.length.ravel().tolist())
         account.replay.annotate(batch, {"td_error": np.ones((M, B), np.float32)})
     assert lengths == set(range(1, W + 1))
@@ -394,8 +389,7 @@ def test_windows_are_the_steps_that_led_to_a_sample(form: str, traced: bool) -> 
 
 def test_without_experiences_or_memory_a_window_holds_nothing() -> None:
     for fields, width in ((WITH_MEMORY, H), (step_fields(2, 1), 0)):
-        window = Replay(parse("FIFO[Uniform]"), fields, 5, 0, range(M), B, window=W).sample().window
-        assert window is not None
+        window: Any = Replay(parse("FIFO[Uniform]"), fields, 5, 0, range(M), B, window=W).sample().window
         assert (window.length == 1).all()
         assert not window.observation.any()
         assert window.memory.shape == (M, B, width)
@@ -409,12 +403,10 @@ def test_a_loaded_buffer_goes_on_with_its_windows(tmp_path: Path) -> None:
     account = WindowAccount(Replay(parse("Resv[Uniform]"), WITH_MEMORY, 30, 0, range(M), B, window=W), 2)
     account.add(50)
     path = write(tmp_path / "buffer.h5", account.replay)
-    first = account.replay.sample().window
+    first: Any = account.replay.sample().window
     account.replay = load_replay(path)
-    batch = account.replay.sample()
+    batch: Any = account.replay.sample()
     account.compare(batch)
-    assert first is not None
-    assert batch.window is not None
     for one, other in zip(first, batch.window, strict=True):
         np.testing.assert_array_equal(one, other)
     account.add(20)

@@ -74,20 +74,18 @@ def test_a_seed_that_failed_under_either_is_no_pair() -> None:
     assert not found.significant, "four pairs are too few"
 
 
+FIRST = [
+    "ahead of the next best, Resv[Uniform]",
+    "in 8 of 8 seeds: a significant lead (p = 0.008).",
+    "Significantly behind it (p < 0.05): FIFO[Uniform] by 0.2",
+    "FULL[PER] in 2 (of 2); in 2 of them",
+]
+
+
 @pytest.mark.parametrize(
     ("ends", "seeds", "headline", "words"),
     [
-        (
-            (0.6, 0.9, 0.7),
-            8,
-            "FULL[PER] came first",
-            [
-                "ahead of the next best, Resv[Uniform]",
-                "in 8 of 8 seeds: a significant lead (p = 0.008).",
-                "Significantly behind it (p < 0.05): FIFO[Uniform] by 0.2",
-                "FULL[PER] in 2 (of 2); in 2 of them",
-            ],
-        ),
+        ((0.6, 0.9, 0.7), 8, "FULL[PER] came first", FIRST),
         ((0.8, 0.8), 8, "No clear winner: ", ["the lead is not significant (p = ", "If the true difference is "]),
         ((0.3, 0.9), 3, "FULL[PER] scored highest, but there are too few seeds", ["3 seeds are too few for a test"]),
     ],

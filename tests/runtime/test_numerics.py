@@ -75,14 +75,10 @@ def test_both_are_right_to_two_units_in_the_last_place(reach: float) -> None:
     assert units_off(cosines, x, mpmath.cos) < 2.0
 
 
-def test_a_number_alone_gives_the_bits_that_it_gives_among_others() -> None:
+def test_the_ends_and_the_bits_of_a_number_alone_as_among_others() -> None:
     x = angles(100.0, 40)
-    sines, cosines = of_all(x)
-    assert [trigonometry.sin(value) for value in x] == sines.tolist()
-    assert [trigonometry.cos(value) for value in x] == cosines.tolist()
-
-
-def test_the_ends() -> None:
+    for function, among_others in zip((trigonometry.sin, trigonometry.cos), of_all(x), strict=True):
+        assert [function(value) for value in x] == among_others.tolist()
     assert trigonometry.sin(0.0) == 0.0
     assert trigonometry.cos(0.0) == 1.0
     assert trigonometry.sin(5e-324) == 5e-324
@@ -101,13 +97,9 @@ def test_the_nearest_of_all_is_found(count: int) -> None:
     assert [nearest_level(value, count) for value in rounded] == list(range(count))
 
 
-def test_of_two_that_are_equally_near_it_is_the_lower() -> None:
+def test_of_two_that_are_equally_near_it_is_the_lower_and_every_number_has_a_place() -> None:
     assert [nearest_level(value, 3) for value in (-0.5, -0.49, 0.5, 0.51)] == [0, 1, 1, 2]
-    assert nearest_level(0.0, 2) == 0
-    assert nearest_level(0.0, 4) == 1
-
-
-def test_what_is_no_value_of_a_range_has_a_place_too() -> None:
+    assert [nearest_level(0.0, count) for count in (2, 4)] == [0, 1]
     assert [nearest_level(value, 4) for value in (np.nan, -np.inf, np.inf, 1e300)] == [0, 0, 3, 3]
 
 
@@ -246,6 +238,9 @@ def test_numbers_come_from_no_vector_codes_of_numpys() -> None:
     assert not numpys(ast.parse("@kernel\ndef f(x):\n    return np.tanh(x)\n"))
 
 
+of_x86 = pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="the targets are those of x86-64")
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not without_numpys_own(), reason="NumPy has no codes of its own for this processor")
 def test_what_acts_and_weighs_is_the_same_without_numpys_vector_codes() -> None:
@@ -262,7 +257,7 @@ def another_target() -> tuple[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="the targets are those of x86-64")
+@of_x86
 def test_other_targets_give_the_same_bits(tmp_path: Path) -> None:
     said = []
     for target, further in (("haswell", ""), another_target()):
@@ -273,7 +268,7 @@ def test_other_targets_give_the_same_bits(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="the targets are those of x86-64")
+@of_x86
 def test_plants_take_vectors_and_are_the_same_without_fused_multiply_adds(tmp_path: Path) -> None:
     program = PLANTS.format(plants=PROGRAM[PROGRAM.index("state, u =") : PROGRAM.index("for array")])
     said = []
