@@ -11,31 +11,10 @@ from hypothesis import strategies as st
 from naive import rank_segments
 from numpy.typing import NDArray
 
-from replaybench.replay.orders.priority_sums import (
-    AgeLog,
-    SumState,
-    age_place,
-    age_renew,
-    cover_range,
-    cover_search,
-    make_sums,
-    new_cover,
-    sum_find,
-    sum_rebuild,
-    sum_set,
-    sum_total,
-)
+from replaybench.replay.orders import priority_sums, rank_order
+from replaybench.replay.orders.priority_sums import AgeLog, SumState, cover_range, cover_search, make_sums, new_cover
 from replaybench.replay.orders.rank_law import first_sums, partial_sum, ranks_below, segment_edges
-from replaybench.replay.orders.rank_order import (
-    INNER,
-    LEAF,
-    NODES,
-    SIZE,
-    RankOrder,
-    order_arrive_all,
-    order_select,
-    order_update_all,
-)
+from replaybench.replay.orders.rank_order import INNER, LEAF, NODES, SIZE, RankOrder, order_select
 from replaybench.runtime.kernel import kernel
 
 
@@ -104,7 +83,7 @@ def test_batches_match_a_sorted_list(
         if close:
             slots = np.minimum(slots, rng.integers(0, 5))
         new = PATTERNS[pattern](rng, slots.shape).astype(np.float32)
-        order_update_all(order.state, slots, new)
+        rank_order.order_update_all(order.state, slots, new)
         change(keys, slots, np.where(np.isnan(new), np.float32(np.inf), new))
     assert_order(order, keys)
 
@@ -122,7 +101,7 @@ def test_nodes_last_under_adversarial_workloads(capacity: int) -> None:
         slots = rng.permuted(slots, axis=1) if turn % 3 else slots
         kind = [np.full(slots.shape, turn), rng.random(slots.shape), np.sort(slots, 1) * (-1.0) ** turn, slots // 5000]
         new = kind[turn % 4].astype(np.float32)
-        order_update_all(order.state, slots, new)
+        rank_order.order_update_all(order.state, slots, new)
         np.put_along_axis(keys, slots, new, axis=1)
         assert_order(order, keys)
         if turn == 7:
@@ -152,14 +131,14 @@ def test_where_ties_go_by_age_the_newest_is_first(capacity: int) -> None:
     for turn in range(8):
         for number in range(capacity):
             slots, new = rng.integers(-1, capacity, 3), rng.choice(few, 3)
-            order_arrive_all(order.state, slots, new)
+            rank_order.order_arrive_all(order.state, slots, new)
             stored = slots >= 0
             keys[members[stored], slots[stored]] = new[stored]
             arrived[members[stored], slots[stored]] = turn * capacity + number + 1
         slots, new = rng.integers(-1, capacity, (3, 40)), rng.choice(few, (3, 40))
         slots[np.isnan(np.take_along_axis(keys, slots, axis=1))] = -1
         change(keys, slots, new)
-        order_update_all(order.state, slots, new)
+        rank_order.order_update_all(order.state, slots, new)
         assert_order(order, keys, arrived)
         np.testing.assert_array_equal(order.column(capacity)[1:, : capacity // 2], keys[1:, : capacity // 2])
         if turn % 3 == 2:
@@ -182,11 +161,11 @@ class NaiveAges:
 
 def assert_ages(log: AgeLog, m: int, naive: NaiveAges, weighted: bool) -> None:
     state, count = log.state, len(naive.slots)
-    places = [age_place(state, m, count, r) for r in range(count)]
+    places = [priority_sums.age_place(state, m, count, r) for r in range(count)]
     assert [int(state.slot_at[m, place]) for place in places] == naive.slots[::-1]
     if weighted:
         own = [naive.priority[slot] for slot in naive.slots]
-        np.testing.assert_allclose(sum_total(state.priority, m), sum(own), rtol=1e-12)
+        np.testing.assert_allclose(priority_sums.sum_total(state.priority, m), sum(own), rtol=1e-12)
         np.testing.assert_array_equal(state.priority.leaf[m, places[::-1]], np.array(own, np.float32))
 
 
@@ -214,10 +193,10 @@ def test_ages_are_the_naive_ones_after_renewals(
             slot = (
                 i % capacity if kind == "turn" else int(rng.integers(min(2, capacity) if kind == "few" else capacity))
             )
-            age_renew(log.state, m, slot)
+            priority_sums.age_renew(log.state, m, slot)
             priority = float(np.float32(rng.exponential()))
             if weighted:
-                sum_set(log.state.priority, m, log.state.place_of[m, slot], priority)
+                priority_sums.sum_set(log.state.priority, m, log.state.place_of[m, slot], priority)
             naive[m].renew(slot, priority)
         for m in range(2):
             assert_ages(log, m, naive[m], weighted)
@@ -231,12 +210,12 @@ def assert_sums(state: SumState, m: int, leaf: np.ndarray, rng: np.random.Genera
     np.testing.assert_array_equal(state.leaf[m, : leaf.size], leaf)
     cumulative = np.cumsum(leaf.astype(np.longdouble))
     total = float(cumulative[-1])
-    assert sum_total(state, m) == pytest.approx(total, rel=1e-14)
+    assert priority_sums.sum_total(state, m) == pytest.approx(total, rel=1e-14)
     if total == 0:
         return
     targets = np.r_[0.0, rng.random(40) * total, np.nextafter(total, 0), total, total * 1.001]
     for target in targets:
-        found = sum_find(state, m, target)
+        found = priority_sums.sum_find(state, m, target)
         assert leaf[found] > 0
         low, high = np.searchsorted(cumulative, [target - 1e-12 * total, target + 1e-12 * total], side="right")
         last = np.flatnonzero(leaf)[-1]
@@ -252,7 +231,7 @@ def test_everything_after_random_changes(size: int) -> None:
         for m in range(3):
             for position in rng.integers(0, size, 40):
                 leaf[m, position] = rng.choice([0.0, rng.exponential(), 1e-6, 1e6])
-                sum_set(state, m, position, leaf[m, position])
+                priority_sums.sum_set(state, m, position, leaf[m, position])
         for m in range(3):
             assert_sums(state, m, leaf[m], rng)
 
@@ -263,9 +242,9 @@ def test_sums_depend_on_the_leaves_alone(size: int, changes: list[tuple[int, flo
     """Bit for bit: a tree that was changed is the tree that is added up from its leaves."""
     changed, rebuilt = make_sums(1, size), make_sums(1, size)
     for position, priority in changes:
-        sum_set(changed, 0, position % size, priority)
+        priority_sums.sum_set(changed, 0, position % size, priority)
     rebuilt.leaf[:] = changed.leaf
-    sum_rebuild(rebuilt, 0)
+    priority_sums.sum_rebuild(rebuilt, 0)
     for one, other in zip(changed, rebuilt, strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -298,7 +277,7 @@ def test_ranges_are_as_if_nothing_lay_outside(size: int) -> None:
         state.leaf[1, :size] = 1e30
         state.leaf[1, inside] = rng.integers(0, 3, inside.size) if turn % 3 else 1
         state.leaf[1, inside[rng.integers(inside.size)]] = 2
-        sum_rebuild(state, 1)
+        priority_sums.sum_rebuild(state, 1)
         position = np.empty(share.size, np.int64)
         total, nodes = _search_within(state, 1, np.array(ranges), share, position)
         cumulative = np.cumsum(state.leaf[1, inside], dtype=np.float64)

@@ -184,11 +184,9 @@ def test_saved_files_are_refused_where_they_do_not_fit(tmp_path: Path) -> None:
     ("settings", "message"),
     [
         ({"strategy": "FIFO[PER]"}, "TD errors .* use StrategyDDPG"),
-        ({"strategy": "FIFO[PERprop]"}, "TD errors"),
         ({"strategy": "TDE(1.2)[Uniform]"}, "TD errors"),
         ({"strategy": "FIFO[Uniform+FIS]"}, "importance weights"),
         ({"strategy": "FIFO[PER+IS]"}, "TD errors from the learner and importance weights"),
-        ({"strategy": "FIFO[ERE]"}, "place of each update"),
         ({"strategy": "FIFO[ERE+PER]"}, "TD errors .* importance weights .* place of each update"),
         ({"strategy": "FIFO[AER]"}, "learning rate and the state that the agent is in"),
         ({"strategy": "FIFO[Annealed]"}, "learning rate and the place of each update"),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from replaybench.data.batch import ReplayBatch, TraceRule
 from replaybench.data.record import read_record, write_record
+from replaybench.evidence.contracts import difference
 from replaybench.replay.buffer import Replay, newest_batch, step_fields
 from replaybench.replay.buffer_file import load_replay, replay_arrays, replay_facts
 from replaybench.replay.storage.slots import STEP, Unit, episode, segment
@@ -153,8 +154,7 @@ class Pair:
         state = saved(self.replay)
         self.replay = self.fresh()
         self.replay.load_state_dict(state)
-        for name, array in saved(self.replay).items():
-            np.testing.assert_array_equal(array, state[name], err_msg=name)
+        assert not difference(saved(self.replay), state)
 
     def compare(self) -> None:
         traces: Any = self.replay.traces
@@ -220,8 +220,7 @@ def test_a_loaded_buffer_continues_bit_for_bit(tmp_path: Path, form: str) -> Non
             pair.draw()
             pair.annotate()
         pair.compare()
-    for name, array in saved(one.replay).items():
-        np.testing.assert_array_equal(saved(two.replay)[name], array, err_msg=name)
+    assert not difference(saved(one.replay), saved(two.replay))
     alone: Any = load_replay(path, members=[1], traces=ReturnRule())
     assert alone.traces.values.shape == (1, alone.slots, 4)
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from cells import small_study
-from drawn_studies import DP, ORIGIN, RANDOM, TOO_CLOSE, UNKNOWN, USABLE, caption, line, plant_results, results
+from drawn_studies import DP, RANDOM, TOO_CLOSE, UNKNOWN, USABLE, caption, line, plant_results, results
 from made_results import made_results
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.image import imread
@@ -21,7 +20,6 @@ from replaybench.baselines.fuzzy_q_iteration import solve
 from replaybench.baselines.grid import plant_grid
 from replaybench.baselines.grid_choice import Refinement, Rule
 from replaybench.data.policy_file import read_policy
-from replaybench.data.record import write_record
 from replaybench.data.run_folder import RunFolder
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.exchange.offline_scores import OfflineScores
@@ -33,29 +31,21 @@ from replaybench.experiments.effects import paired
 from replaybench.experiments.results_file import write_results
 from replaybench.experiments.snapshots import median_seed
 from replaybench.reports.figures import all_figures, surfaces
+from replaybench.reports.figures import style as layout
 from replaybench.reports.figures.all_figures import draw_figures, draw_offline, show_figures
 from replaybench.reports.figures.curves import learning_curve, merge_levels, moving_mean, read_others, smoothing_window
 from replaybench.reports.figures.distributions import headline, paired_differences, performance_profiles
 from replaybench.reports.figures.learning_curves import STEPS_LABEL, learning_curves, length_curves
 from replaybench.reports.figures.maps import color_map, condition_map
 from replaybench.reports.figures.scores import response, score_dots
-from replaybench.reports.figures.style import (
-    PAPER,
-    all_series,
-    broken,
-    caption_of,
-    file_names,
-    luminance,
-    new_figure,
-    panels_across,
-    save,
-    style,
-)
+from replaybench.reports.figures.style import PAPER, all_series, luminance, new_figure, panels_across, save, style
 from replaybench.runtime.errors import UserError
 
+ALWAYS, RESPONSES = ("learning_curves", "scores"), ("response_noise", "response_frequency")
 COMPARED = ("differences", "profiles")
 """Figures of studies with several seeds; differences need several strategies, too."""
 GRID: dict[str, Any] = {"noise": (0.0, 0.05), "frequency": (50.0, 100.0)}
+FEW: dict[str, Any] = {"noise": (0.0, 0.05), "seeds": 1, "episodes": 2}
 
 
 def drawn_groups(paths: list[Path]) -> set[str]:
@@ -70,7 +60,7 @@ def drawn_groups(paths: list[Path]) -> set[str]:
 def test_equal_data_give_equal_bytes(tmp_path: Path) -> None:
     data, folder, cells = results(tmp_path)
     paths = draw_figures(data, folder, cells)
-    assert drawn_groups(paths) == {"learning_curves", "scores", *COMPARED}
+    assert drawn_groups(paths) == {*ALWAYS, *COMPARED}
     first = [path.with_suffix(".svg").read_bytes() for path in paths]
     assert first == [path.with_suffix(".svg").read_bytes() for path in draw_figures(data, folder, cells)]
 
@@ -78,18 +68,13 @@ def test_equal_data_give_equal_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "groups"),
     [
-        ({**GRID, "missing": (0, 4, 5, 6), "failing": (1,)}, {"response_noise", "response_frequency", *COMPARED}),
-        ({"seeds": 1, "episodes": 2, "noise": (0.0, 0.05)}, {"response_noise"}),
-        ({"seeds": 1, "episodes": 2, "noise": (0.0, 0.05), "reference": TOO_CLOSE}, {"response_noise"}),
-        ({"seeds": 1, "episodes": 2, "noise": (0.0, 0.05), "reference": UNKNOWN}, {"response_noise"}),
+        ({"missing": (0, 1)}, set()),
+        ({**GRID, "missing": (0, 4, 5, 6), "failing": (1,)}, {*ALWAYS, *RESPONSES, *COMPARED}),
+        *(({**FEW, "reference": known}, {*ALWAYS, "response_noise"}) for known in (USABLE, TOO_CLOSE, UNKNOWN)),
     ],
 )
 def test_studies_with_gaps_have_their_figures(changes: dict[str, Any], groups: set[str], tmp_path: Path) -> None:
-    assert drawn_groups(draw_figures(*results(tmp_path, **changes))) == {"learning_curves", "scores", *groups}
-
-
-def test_without_results_there_are_no_figures(tmp_path: Path) -> None:
-    assert draw_figures(*results(tmp_path, missing=(0, 1))) == []
+    assert drawn_groups(draw_figures(*results(tmp_path, **changes))) == groups
 
 
 def test_a_long_legend_stays_below_the_caption(tmp_path: Path) -> None:
@@ -166,19 +151,9 @@ def test_dots_and_responses_are_the_scores(tmp_path: Path) -> None:
 
 
 def test_collapsed_failed_and_never_risen_runs_are_counted(tmp_path: Path) -> None:
-    _, folder, cells = results(tmp_path, failing=(1,))
-    flat = np.full((4, 30), RANDOM)
-    arrays = {"reward": flat, "reward_greedy": flat[:, ::5], "episode_steps": np.full_like(flat, 200)}
-    write_record(folder.cell(cells[0].id) / "scores.h5", "scores", ORIGIN, arrays)
-    references = {("PendulumDCSC", 50.0, 0.0): USABLE}
-    data = assemble(cells, references, {cell.id: folder.cell(cell.id) for cell in cells})
-    final, _, rise = score_dots(data.sel(plant="PendulumDCSC")).axes
+    final, _, rise = score_dots(plant_results(tmp_path, failing=(1,), collapsed=(0,))).axes
     assert [text.get_text() for text in final.texts[:2]] == ["4†", "2×"]
     assert rise.texts[0].get_text() == "4‡"
-
-
-def test_file_names_are_plain_and_unique() -> None:
-    assert file_names(["Magman", "a/cart.py:Cart", "b/cart.py:Cart"]) == ["Magman", "Cart-2", "Cart-3"]
 
 
 def test_the_median_seed_did_not_fail() -> None:
@@ -201,7 +176,7 @@ def test_policies_are_drawn_next_to_dynamic_programming(tmp_path: Path, monkeypa
         run_cell(cell, folder.cell(cell.id), buffers="none")
     references = {("PendulumDCSC", 50.0, 0.0): USABLE}
     data = assemble(cells, references, {cell.id: folder.cell(cell.id) for cell in cells})
-    assert drawn_groups(draw_figures(data, folder, cells)) == {"learning_curves", "scores", "policies", *COMPARED}
+    assert drawn_groups(draw_figures(data, folder, cells)) == {*ALWAYS, "policies", *COMPARED}
     figure: Any = surfaces.policy_surfaces(data.sel(plant="PendulumDCSC"), folder, cells)
     panels = [axes for axes in figure.axes if axes.images]
     titles = [axes.get_title().split("\n")[0] for axes in panels[:3]]
@@ -211,8 +186,7 @@ def test_policies_are_drawn_next_to_dynamic_programming(tmp_path: Path, monkeypa
     plant: Any = cell.make_plant()
     agent = make_agent(cell, plant)
     agent.load_weights(read_policy(folder.cell(cell.id) / "policy.safetensors")[1])
-    x, y = 100, 40
-    low, high = np.array(plant.grid_low), np.array(plant.grid_high)
+    (x, y), low, high = (100, 40), np.array(plant.grid_low), np.array(plant.grid_high)
     state = plant.normalise_state(low + (np.array([x, y]) + 0.5) / 161 * (high - low)).astype(np.float32)
     states, row = np.tile(state, (cell.members, 1)), seed - cell.first_member
     value, action = (np.asarray(panels[place].images[0].get_array())[y, x] for place in (2, 5))
@@ -231,7 +205,7 @@ def test_an_offline_replay_has_one_figure(tmp_path: Path, learners: int) -> None
 
 def test_figures_for_print_have_captions_embedded_fonts_and_the_width_of_a_column(tmp_path: Path) -> None:
     *figures, captions = draw_figures(*results(tmp_path, **GRID), medium=PAPER, output=tmp_path / "paper")
-    groups = ("learning_curves", "scores", "response_noise", "response_frequency", *COMPARED)
+    groups = (*ALWAYS, *RESPONSES, *COMPARED)
     assert {path.name for path in figures} == {f"{group}-PendulumDCSC.pdf" for group in groups}
     for path in figures:
         content = path.read_bytes()
@@ -254,11 +228,12 @@ def test_figures_for_print_have_no_text_above_and_the_legend_below(tmp_path: Pat
     assert learning_curves(data).texts, "the style ends with its context"
 
 
-def test_names_are_broken_between_their_parts() -> None:
+def test_names_are_broken_between_their_parts_and_those_of_files_are_plain_and_unique() -> None:
     lines = ["Drop(0.5)*Synth(state=0.1,", "action=0.1)*Expl(1.0)[PER(0.7)+", "IS(0.5)]"]
-    assert broken("Drop(0.5)*Synth(state=0.1, action=0.1)*Expl(1.0)[PER(0.7)+IS(0.5)]", 34).splitlines() == lines
-    assert broken("FIFO[Uniform]", 34) == "FIFO[Uniform]"
-    assert broken("x" * 40, 34) == "x" * 40
+    assert layout.broken("Drop(0.5)*Synth(state=0.1, action=0.1)*Expl(1.0)[PER(0.7)+IS(0.5)]", 34).splitlines() == lines
+    assert layout.broken("FIFO[Uniform]", 34) == "FIFO[Uniform]"
+    assert layout.broken("x" * 40, 34) == "x" * 40
+    assert layout.file_names(["Magman", "a/cart.py:Cart", "b/cart.py:Cart"]) == ["Magman", "Cart-2", "Cart-3"]
 
 
 def test_a_long_title_is_not_cut_off() -> None:
@@ -340,8 +315,8 @@ def test_references_of_the_legend_are_drawn_or_written_in_every_panel(tmp_path: 
         assert axes.get_ylim()[1] > level
         assert level in [pytest.approx(float(np.asarray(line.get_ydata())[0])) for line in axes.lines]
     for name, level in (("zero", -5.0), ("lqr", -6.0)):
-        data[f"reference_{name}"].loc[{"noise": 0.0}] = RANDOM
-        data[f"reference_{name}"].loc[{"noise": 0.05}] = RANDOM + level * (DP - RANDOM)
+        data[f"reference_{name}"][:] = RANDOM
+        data[f"reference_{name}"].loc[{"noise": 0.05}] += level * (DP - RANDOM)
     left, right = (
         [text.get_text() for text in axes.texts if isinstance(text, Annotation)] for axes in learning_curves(data).axes
     )
@@ -534,7 +509,7 @@ def test_captions_for_print_are_plain_text(tmp_path: Path) -> None:
     data = plant_results(tmp_path)
     data["dead"][:] = 1
     with style(PAPER):
-        text = caption_of(score_dots(data))
+        text = layout.caption_of(score_dots(data))
     assert "(final μ_r < 0.2)" in text
     assert not {"$", "\n"} & set(text)
 
@@ -570,17 +545,14 @@ GAINS = {"FULL[PER]": 0.2, "Resv(500)[Uniform]": -0.3}
 """At the second rate only."""
 
 
-def made(
-    strategies: Sequence[str] = MAPPED,
-    noise: Sequence[float] = (0.0, 0.02),
-    rates: Sequence[float] = (50.0, 100.0),
-    learners: Sequence[str] = ("DDPG",),
-) -> xr.Dataset:
-    def ends(plant: int, learner: int, strategy: int, noise: int, rate: int) -> float:
-        return 0.6 + 0.1 * learner * strategy + GAINS.get(strategies[strategy], 0.0) * (rate == 1) * (learner == 0)
+def made(**changes: Any) -> xr.Dataset:
+    axes = {"learners": ("DDPG",), "strategies": MAPPED, "noise": (0.0, 0.02), "rates": (50.0, 100.0), **changes}
 
-    names = ["P"], list(learners), list(strategies), list(noise), list(rates)
-    return made_results(*names, seeds=12, episodes=40, ends=ends).sel(plant="P")
+    def ends(plant: int, learner: int, strategy: int, noise: int, rate: int) -> float:
+        gain = GAINS.get(axes["strategies"][strategy], 0.0) * (rate == 1) * (learner == 0)
+        return 0.6 + 0.1 * learner * strategy + gain
+
+    return made_results(["P"], *map(list, axes.values()), seeds=12, episodes=40, ends=ends).sel(plant="P")
 
 
 def test_differences_stand_in_their_squares_and_are_bold_if_significant() -> None:
@@ -607,7 +579,7 @@ def test_differences_stand_in_their_squares_and_are_bold_if_significant() -> Non
 
 def test_one_axis_alone_and_different_capacities_are_named() -> None:
     strategies = ("FULL[Uniform]", "FIFO(500)[Uniform]", "FIFO(900)[Uniform]")
-    figure: Any = condition_map(made(strategies, noise=(0.0,), rates=(25.0, 50.0, 100.0)))
+    figure: Any = condition_map(made(strategies=strategies, noise=(0.0,), rates=(25.0, 50.0, 100.0)))
     axes = figure.axes[0]
     assert axes.get_xlabel() == "control rate [Hz]"
     assert [label.get_text() for label in axes.get_xticklabels()] == ["25", "50", "100"]

@@ -26,15 +26,8 @@ from replaybench.replay.storage.schema import open_buffer
 from replaybench.replay.storage.slots import STEP, segment
 from replaybench.replay.strategies.interface import Context
 from replaybench.replay.strategies.notation import parse
-from replaybench.reports.inspection import composition as buffer_pieces
-from replaybench.reports.inspection.composition import (
-    Composition,
-    FloatHistogram,
-    Visits,
-    measure,
-    nameless_axes,
-    plant_axes,
-)
+from replaybench.reports.inspection import composition
+from replaybench.reports.inspection.composition import Composition, FloatHistogram, Visits, measure
 from replaybench.reports.inspection.composition_report import SHARES, bar, histogram_edges
 from replaybench.runtime.errors import UserError
 
@@ -113,7 +106,7 @@ def expected(arrays: Mapping[str, NDArray[Any]], members: list[int], name: str) 
 def test_composition_is_that_of_plain_numpy(
     strategy: str, member: int | None, stored: Stored, tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    monkeypatch.setattr(buffer_pieces, "PIECE", 257)  # many pieces, that no chunk is a multiple of
+    monkeypatch.setattr(composition, "PIECE", 257)  # many pieces, that no chunk is a multiple of
     packed = member is None and strategy == "TDE[PER+FIS]"
     path = make(tmp_path / "b.h5", strategy, compressed=True) if packed else stored(strategy)
     _, arrays = read_record(path)
@@ -164,7 +157,7 @@ def test_counted_numbers_keep_their_order_and_their_size() -> None:
 
 def test_coverage_is_that_of_an_imported_recording() -> None:
     plant = make_plant("Magman")
-    axes: Any = plant_axes(plant)
+    axes: Any = composition.plant_axes(plant)
     x = np.random.default_rng(2).normal(0, 0.4, (300, 2)).astype(np.float32)
     physical = plant.denormalise_state(x)
     visits = Visits(axes)
@@ -178,14 +171,14 @@ def test_coverage_is_that_of_an_imported_recording() -> None:
 
 
 def test_states_beyond_the_range_and_no_numbers_are_counted_apart() -> None:
-    visits = Visits(nameless_axes(2))
+    visits = Visits(composition.nameless_axes(2))
     visits.add(np.array([[0, 0], [-1, 1], [1.5, 0], [np.nan, 0], [np.inf, 0.5]], np.float32))
     assert visits.along.sum(axis=1).tolist() == [2, 5]
     assert visits.outside.tolist() == [1, 0]
     assert visits.plane.sum() == 2
-    assert Visits(nameless_axes(17)).planes == [(s, s + 1) for s in range(6)]
-    assert len(Visits(nameless_axes(4)).planes) == 6
-    assert Visits(nameless_axes(1)).planes == []
+    assert Visits(composition.nameless_axes(17)).planes == [(s, s + 1) for s in range(6)]
+    assert len(Visits(composition.nameless_axes(4)).planes) == 6
+    assert Visits(composition.nameless_axes(1)).planes == []
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,6 @@ from replaybench.reports.page.report import LARGEST, make_report, show_report
 from replaybench.reports.page.report_data import Point, lead, read_report_data
 from replaybench.reports.page.scores import responses_section, scores_section, strategies_section
 from replaybench.reports.page.summary import summarise
-from replaybench.reports.page.theme import number
 from replaybench.runtime.errors import UserError
 
 
@@ -49,6 +48,11 @@ def changed(path: Path, change: Callable[[xr.Dataset], Any], name: str = "change
     add_scores(data)
     write_results(path.with_name(name), data)
     return path.with_name(name)
+
+
+def with_snapshots(folder: Path, data: xr.Dataset) -> None:
+    add_snapshots(folder, data)
+    write_results(folder / "results.nc", data)
 
 
 def conclusion(path: Path) -> tuple[str, str]:
@@ -149,7 +153,6 @@ def test_small_rewards_and_references_are_not_written_as_0(tmp_path: Path) -> No
 
     page = unescape(make_report(changed(study(tmp_path, 0.8, 0.3), tiny)))
     assert not re.search(r"−0\.0+(?!\d)", page[page.index("<main") :])
-    assert (number(-0.0004), number(-0.4)) == ("−4.0e−04", "−0.40")
 
 
 def test_runs_that_failed_at_once_are_counted(tmp_path: Path) -> None:
@@ -168,14 +171,11 @@ def test_a_condition_in_which_every_run_failed_does_not_change_the_scale_of_othe
     path = changed(study(tmp_path, 0.8, 0.3), lambda data: data["reward"].values[:, :, :, :, 0].fill(np.nan))
     assert responses_section(read_report_data(path)).notes == []
     assert "No strategy has a score in every condition" in conclusion(path)[1]
+    no_scale = changed(path, lambda data: data["reference_dp"].values.fill(np.nan), "no_scale.nc")
+    assert "conditions have no common scale" in conclusion(no_scale)[1]
     nothing = changed(path, lambda data: data["reward"].values.fill(np.nan), "nothing.nc")
     with pytest.raises(UserError, match="every run of .* failed before its first reward was a number"):
         read_report_data(nothing)
-
-
-def test_without_a_common_scale_there_is_no_ranking(tmp_path: Path) -> None:
-    path = changed(study(tmp_path, 0.5, 0.3), lambda data: data["reference_dp"].values.fill(np.nan))
-    assert "conditions have no common scale" in conclusion(path)[1]
 
 
 def test_rise_times_count_runs_that_never_rose(tmp_path: Path) -> None:
@@ -243,8 +243,7 @@ def test_failed_runs_are_counted_and_left_out(report: Path) -> None:
     assert f"1 run failed (a reward that is not finite): 1 of DDPG {HOSTILE}" in text
     point, failed = Point(0, 1, 1), material.series[3]
     assert (failed.strategy, len(material.runs(point, failed))) == (HOSTILE, 6)
-    standing = next(one for one in material.standings[point] if one.series == failed)
-    assert standing.behind is not None
+    standing: Any = next(one for one in material.standings[point] if one.series == failed)
     assert standing.seeds == standing.behind.pairs == 5
 
 
@@ -266,10 +265,7 @@ def test_a_page_is_small_escapes_names_and_names_nothing_outside(report: Path) -
 
 
 def test_a_page_that_would_be_too_large_has_no_pictures(tmp_path: Path, monkeypatch: Patch) -> None:
-    path = study(tmp_path, 0.6, 0.9, seeds=5)
-    data = read_results(path)
-    add_snapshots(tmp_path, data)
-    write_results(path, data)
+    with_snapshots(tmp_path, read_results(study(tmp_path, 0.6, 0.9, seeds=5)))
     whole = make_report(tmp_path)
     assert 'id="policies-1"' in whole
     assert 'id="buffers-1"' in whole
@@ -321,8 +317,8 @@ def test_a_colour_means_the_same_in_all_maps_of_a_page(report: Path, tmp_path: P
     shutil.copy(report.parent / "results.nc", tmp_path)
     path = changed(tmp_path / "results.nc", no_reference)
     raw, words = maps(path), [" ".join(responses_section(read_report_data(one)).lead) for one in (report.parent, path)]
-    assert [text in words[0] for text in ("dynamic programming", "rewards of one plant")] == [True, False]
-    assert [text in words[1] for text in ("dynamic programming", "rewards of one plant")] == [False, True]
+    told = [[text in one for text in ("dynamic programming", "rewards of one plant")] for one in words]
+    assert told == [[True, False], [False, True]]
     ((low, high),) = {(one["zmin"], one["zmax"]) for squares in raw.values() for one in squares}
     values = [one["z"][0][0] for one in raw["responses"]]
     assert (low, high) == pytest.approx((min(values), max(values)))
@@ -367,11 +363,7 @@ CELL = {"plant": "none", "parameters": {}, "fingerprint": ""}
     [(CELL, (3,), "origin is not of shape"), (CELL, (), "origin is not of shape"), (3, (1, 3, 10), "is missing")],
 )
 def test_damaged_snapshots_are_one_line(cell: Any, origin: tuple[int, ...], words: str, tmp_path: Path) -> None:
-    data = made_results(
-        ["Magman"], ["DDPG"], ["FULL[Uniform]"], [0.0], [100.0], seeds=2, episodes=60, ends=lambda *_: 0.5, exact=False
-    )
-    add_snapshots(tmp_path, data)
-    write_results(tmp_path / "results.nc", data)
+    with_snapshots(tmp_path, read_results(study(tmp_path, 0.5, seeds=2)).isel(frequency=[1]))
     arrays = {"origin": np.zeros(origin, np.int64), "collected": np.zeros((1, 10)), "exploration": np.zeros((1, 3))}
     (path,) = tmp_path.glob("cells/*/snapshots.h5")
     write_record(path, "snapshots", {"cell": cell, "rounds": ROUNDS}, arrays)

@@ -14,18 +14,10 @@ from replaybench.envs.registry import PLANTS, is_installed, make_plant
 from replaybench.experiments.study import Study
 from replaybench.replay.strategies.interface import Retention
 from replaybench.replay.strategies.notation import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS, parse
+from replaybench.runtime import user_file
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.source_hash import made_of
-from replaybench.runtime.user_file import (
-    InFile,
-    Registry,
-    canonical,
-    class_in_file,
-    imports_only,
-    located,
-    names_from,
-    shortened,
-)
+from replaybench.runtime.user_file import InFile, Registry, canonical, class_in_file, imports_only, located, names_from
 
 FILE = """
 from replaybench.replay.strategies.interface import Retention, RunningRetention
@@ -45,12 +37,12 @@ class _Running(RunningRetention):
 
 def test_legends_leave_out_the_paths_of_users_files() -> None:
     names = ["FIFO[Uniform]", "Drop(0.2)*FIFO[my files/a.py:Newest(0.5)+IS]", "far/own.py:Mine:slow"]
-    assert list(shortened(names).values()) == ["FIFO[Uniform]", "Drop(0.2)*FIFO[Newest(0.5)+IS]", "Mine:slow"]
+    assert list(user_file.shortened(names).values()) == ["FIFO[Uniform]", "Drop(0.2)*FIFO[Newest(0.5)+IS]", "Mine:slow"]
 
 
 def test_names_that_would_read_alike_keep_their_paths() -> None:
     names = ["FIFO[a.py:Mine]", "FIFO[b.py:Mine]"]
-    assert shortened(names) == {name: name for name in names}
+    assert user_file.shortened(names) == {name: name for name in names}
 
 
 @pytest.mark.parametrize("given", ["offers, capacity, slots", "offers, *others", "a, b, c, d=0"])

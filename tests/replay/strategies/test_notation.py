@@ -125,8 +125,6 @@ def test_every_spelling_is_read_as_the_canonical_one(text: str, canonical: str) 
 
 def test_parts_and_their_parameters_become_a_strategy() -> None:
     assert parse("FULL[PER(0.5)+IS]") == Strategy(FULL(), PER(0.5), IS())
-    assert parse("Resv[Uniform]") == Strategy(Resv(), Uniform())
-    assert parse("FIFO[Uniform]").retention == FIFO()
     assert parse("expl_1.2[PER]") == Strategy(Expl(1.2), PER(0.7))
     assert parse("FIFO[ERE+PER]").sampling == EREPER(priorities=PERprop())
     assert parse("FIFO[ERE+PER]").weights == IS(0.6, 0.6, normalise=True, all_networks=True)

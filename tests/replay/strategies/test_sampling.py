@@ -10,7 +10,6 @@ from scipy.stats import binom
 
 from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.interface import Context
-from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.recent import ERE
 from replaybench.replay.strategies.weighting import binomial_tails
 
@@ -33,7 +32,6 @@ def test_the_range_shrinks_as_the_paper_says(eta: float, c_min: int) -> None:
 
 def test_the_reverse_order_goes_from_the_newest_to_all() -> None:
     np.testing.assert_array_equal(schedule(ERE(reverse=True), 10**6, 100), schedule(ERE(), 10**6, 100)[::-1])
-    assert str(parse("FIFO[ERE(phase=1000, reverse=true)]")) == "FIFO[ERE(phase=1000, reverse=true)]"
 
 
 def test_the_least_range_goes_with_the_capacity() -> None:
