@@ -33,8 +33,6 @@ def library(rules: str, by_age: bool = False) -> ctypes.CDLL:
 
 
 class Member:
-    """One member's buffer."""
-
     def __init__(self, strategy: str, capacity: int = 1000, member: int = 3) -> None:
         self.buffers = DeviceBuffers(parse(strategy), FIELDS, capacity, B)
         self.memory = np.zeros((1, self.buffers.bytes), np.uint8)
@@ -203,7 +201,6 @@ def _keys(member: Member) -> NDArray[np.float32]:
 
 
 def test_per_finds_ranks_across_merges() -> None:
-    """The order in memory equals sorted keys after many updates, and so do its ranks."""
     rng, member = np.random.default_rng(3), Member("FIFO[PER]", capacity=2000)
     for _ in range(40):
         member.numbered(0, 100)

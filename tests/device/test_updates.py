@@ -51,7 +51,6 @@ void explore(const float* hot, const float* observation, const float* noise, flo
 
 
 def batch(seed: int, learner: Learner) -> Any:
-    """Return a batch of every type of sample."""
     rng = np.random.Generator(np.random.PCG64(seed))
     size, s, a = learner.batch_size, learner.task.observation_size, learner.task.action_size
 
@@ -105,7 +104,6 @@ class Host:
         return np.array(deltas)
 
     def act(self, observation: np.ndarray) -> np.ndarray:
-        """Return the greedy actions `[M, A]`."""
         action = np.zeros((len(self.hot), self.learner.task.action_size), np.float32)
         for m in range(len(action)):
             rows = (self.hot[m], np.ascontiguousarray(observation[m], np.float32), action[m], self.scratch)
@@ -198,7 +196,6 @@ def test_updates_and_greedy_actions_are_those_of_the_compiled_learner(case: str)
 
 
 def drawn_learner(seed: int) -> Learner:
-    """Draw a learner with random widths, sizes of observation and action, batch size and settings."""
     rng = np.random.Generator(np.random.PCG64(seed))
 
     def number(low: int, high: int) -> int:
@@ -219,7 +216,6 @@ def drawn_learner(seed: int) -> Learner:
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3))])
 def test_random_shapes_and_any_order_of_threads(seed: int) -> None:
-    """Results equal the compiled learner's, and do not depend on the number of threads nor on their order."""
     learner = drawn_learner(seed)
     hosts = [Host(learner, 256), Host(learner, 256, reverse=True), Host(learner, 32)]
     for step in range(1, 4):

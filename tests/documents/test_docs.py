@@ -89,7 +89,6 @@ def test_pages_are_short_and_plain(page: Path) -> None:
 
 
 def test_code_uses_plain_words() -> None:
-    """Docstrings, comments, messages and names of the package have none of the unwanted words."""
     found = []
     for path in sorted((ROOT / "replaybench").rglob("*.py")):
         with tokenize.open(path) as file:
@@ -143,7 +142,6 @@ def test_every_command_is_shown_and_listed() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("guide", "files"), [("plant", 7), ("strategy", 3), ("learner", 2)])
 def test_the_guides_are_followed_literally(guide: str, files: int, tmp_path: Path, monkeypatch: Patch) -> None:
-    """Save the files of a guide as it says, and run its commands there."""
     page = ROOT / "docs" / GUIDES[guide]
     assert save_files(page, tmp_path)
     monkeypatch.chdir(tmp_path)

@@ -115,7 +115,6 @@ def bytes_per_experience(replay: Replay) -> float:
 
 
 def structures(replay: Replay) -> int:
-    """Return how many orders there are: by rank, by age, or of priorities."""
     ages = getattr(replay.sampling, "ages", None)
     log = isinstance(ages, AgeLog) and ages.state.place_of.size > 0
     return len(replay.orders) + (log or hasattr(replay.sampling, "sums"))

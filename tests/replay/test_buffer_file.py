@@ -70,16 +70,16 @@ def test_amid_a_unit_its_steps_stay_what_they_were(tmp_path: Path) -> None:
     replay = write(path, "FIFO[Uniform]", segment(6))
     everyone = np.ones(len(MEMBERS), np.bool_)
 
-    def add(buffer: Replay, steps: range) -> None:
-        for step in steps:
+    def add(buffer: Replay, first: int) -> None:
+        for step in range(first, first + 4):
             numbers = enumerate(FIELDS.items(), start=10 * step)
             buffer.add({name: np.full((3, width), number) for number, (name, width) in numbers}, everyone)
 
-    add(replay, range(4))
+    add(replay, 0)
     write_record(path, "buffer", replay_facts(replay), replay_arrays(replay))
     again = load_replay(path)
     for buffer in (replay, again):
-        add(buffer, range(4, 8))
+        add(buffer, 4)
     for name in FIELDS:
         np.testing.assert_array_equal(again.columns.column(name), replay.columns.column(name), err_msg=name)
     facts = {name: value for name, value in replay_facts(replay).items() if name != "order"}
@@ -195,7 +195,6 @@ def open_stream(path: Path, members: Any = range(3), batch: int = 16, **options:
 
 
 def drawn(stream: BufferStream, batches: int) -> np.ndarray:
-    """Return the slots of the next batches, `[M, batches · B]`."""
     return np.concatenate([stream.sample().idx.copy() for _ in range(batches)], axis=1)
 
 

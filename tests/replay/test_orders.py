@@ -206,7 +206,6 @@ SIZES = [1, 2, 15, 16, 17, 255, 256, 257, 4095, 4097, 70_000]
 
 
 def assert_sums(state: SumState, m: int, leaf: np.ndarray, rng: np.random.Generator) -> None:
-    """Check totals and what is found, for `leaf` `[P]`."""
     np.testing.assert_array_equal(state.leaf[m, : leaf.size], leaf)
     cumulative = np.cumsum(leaf.astype(np.longdouble))
     total = float(cumulative[-1])

@@ -57,7 +57,6 @@ def filled(strategy: str = "FIFO[Uniform]", adds: int = 50, size: int = 20, **se
 
 
 def rows(samples: ReplayBufferSamples) -> np.ndarray[Any, Any]:
-    """Return samples as sorted rows."""
     table = np.concatenate([np.asarray(column).reshape(len(samples.dones), -1) for column in samples[:5]], axis=1)
     return table[np.lexsort(table.T)]
 

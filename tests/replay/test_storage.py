@@ -108,8 +108,6 @@ class Account:
 
 
 class Pair:
-    """A population's buffer and each member's account, which are told the same."""
-
     def __init__(self, form: str, capacity: int, seed: int) -> None:
         self.strategy = parse(f"{form}[PER]")
         self.capacity = capacity if self.strategy.retention.bounded else 2000
@@ -140,7 +138,6 @@ class Pair:
         self.late.append((kept, self.rng.normal(size=batch.idx.shape).astype(np.float32)))
 
     def annotate(self) -> None:
-        """Answer, after whatever has been stored meanwhile."""
         for batch, reward in self.late:
             self.replay.annotate(batch, {"td_error": reward, "reward": reward})
             for m, account in enumerate(self.accounts):
@@ -288,7 +285,6 @@ def test_names_must_be_their_own(names: tuple[str, ...]) -> None:
 
 
 def offer(replay: Replay, lengths: list[int]) -> None:
-    """Offer one episode after the other."""
     for length in lengths:
         for step in range(length):
             experience = {name: np.full((1, width), step, np.float32) for name, width in FIELDS.items()}

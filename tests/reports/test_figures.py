@@ -117,7 +117,6 @@ def test_no_two_series_look_alike(learners: tuple[str, ...], tmp_path: Path) -> 
 
 
 def means(axes: Any) -> list[float]:
-    """Return the means of a panel of scores, series by series."""
     return [float(line.get_xdata()[0]) for line in axes.lines if len(line.get_xdata()) == 1]
 
 
@@ -456,7 +455,6 @@ def test_the_depth_of_a_curve_below_the_view_is_written(tmp_path: Path) -> None:
 
 
 def shape(figure: Any) -> tuple[int, int]:
-    """Return the rows and columns of a figure's panels."""
     found: tuple[int, int] = figure.axes[0].get_subplotspec().get_gridspec().get_geometry()
     return found
 

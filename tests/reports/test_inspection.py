@@ -73,7 +73,6 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 def rewrite(source: Path, path: Path, **facts: Any) -> Path:
-    """Write a copy with other facts."""
     header, arrays = read_record(source)
     write_record(path, "buffer", {**header.facts, **facts}, arrays)
     return path
@@ -334,7 +333,6 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def inspect(path: Path) -> None:
-    """Inspect with the command; raise its error."""
     if call("inspect", path, "--verify"):
         raise UserError("see stderr")
 

@@ -22,7 +22,7 @@ from replaybench.experiments.results_file import read_results, write_results
 from replaybench.experiments.statistics import Interval
 from replaybench.reports.page import report as assembly
 from replaybench.reports.page.report import LARGEST, make_report, show_report
-from replaybench.reports.page.report_data import Point, lead, read_report_data
+from replaybench.reports.page.report_data import Point, read_report_data
 from replaybench.reports.page.scores import responses_section, scores_section, strategies_section
 from replaybench.reports.page.summary import summarise
 from replaybench.runtime.errors import UserError
@@ -41,7 +41,6 @@ def study(folder: Path, *ends: float, seeds: int = 8, plants: int = 1) -> Path:
 
 
 def changed(path: Path, change: Callable[[xr.Dataset], Any], name: str = "changed.nc") -> Path:
-    """Write changed results with their scores."""
     data = read_results(path)
     data["episode_steps"] = xr.full_like(data["reward"], 200.0)
     data = found if isinstance(found := change(data), xr.Dataset) else data
@@ -58,24 +57,6 @@ def with_snapshots(folder: Path, data: xr.Dataset) -> None:
 def conclusion(path: Path) -> tuple[str, str]:
     found = summarise(read_report_data(path)).conclusions[0]
     return found.headline, " ".join(found.sentences)
-
-
-def test_differences_are_taken_seed_by_seed() -> None:
-    """The luck of a seed is 100 times the difference, and is the same for both."""
-    rng = np.random.Generator(np.random.PCG64(0))
-    luck = rng.standard_normal(10)
-    found = lead(luck + 0.01, luck + 0.001 * rng.standard_normal(10))
-    assert found.significant
-    assert (found.pairs, found.ahead) == (10, 10)
-    assert found.difference.mean == pytest.approx(0.01, abs=0.001)
-    assert not lead(luck + 0.01, rng.permutation(luck)).significant
-
-
-def test_a_seed_that_failed_under_either_is_no_pair() -> None:
-    one, other = np.array([1.0, np.nan, 3.0, 4.0, 5.0, 6.0]), np.array([0.0, 0.0, np.nan, 3.0, 4.0, 5.0])
-    found = lead(one, other)
-    assert (found.pairs, found.ahead, found.difference.mean) == (4, 4, 1.0)
-    assert not found.significant, "four pairs are too few"
 
 
 FIRST = [

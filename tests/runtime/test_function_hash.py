@@ -53,7 +53,6 @@ numbers = itertools.count()
 
 
 def load(folder: Path, *edits: tuple[str, str]) -> FunctionType:
-    """Return `f` of a module of the edited source."""
     text = SOURCE
     for old, new in edits:
         assert old in text

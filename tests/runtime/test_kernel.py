@@ -48,17 +48,14 @@ for ending in ("nbi", "nbc"):
         assert found(), (ending, damaged[:20])
 print(0, 0, 0)
 """
-CONCURRENT = """
-import os
-import time
+CONCURRENT = f"""
+import os, time
 from pathlib import Path
-import numpy as np
-from replaybench.runtime.own import scaled
-Path(f"ready-{os.getpid()}").touch()
+import replaybench.runtime.own
+Path(f"ready-{{os.getpid()}}").touch()
 while not Path("go").exists():
     time.sleep(0.005)
-print(scaled(np.full(1, 2.0)), sum(scaled.stats.cache_hits.values()), sum(scaled.stats.cache_misses.values()))
-"""
+{PROGRAM}"""
 SLOW = """
     import time
     from pathlib import Path
@@ -392,17 +389,12 @@ def test_edits_in_any_file_are_noticed(folder: Path) -> None:
     second = run_plant(folder)
     assert second["after"] == pytest.approx(0.06)
     assert second["fingerprint"] != first["fingerprint"]
-
     edit(folder / "constants.py", "3.0", "1.0")
     edit(folder / "physics.py", "Say how much", "State how little")
-    edit(folder / "mine.py", "p[0],)", "p[0] * 2.0,)")
+    edit(folder / "mine.py", "p[0],)", "p[0],)  # as before")
     third = run_plant(folder)
-    assert third["after"] == pytest.approx(0.04)
-
-    edit(folder / "mine.py", "p[0] * 2.0,)", "p[0],)  # as before")
-    fourth = run_plant(folder)
-    assert fourth["after"] == first["after"]
-    assert fourth["fingerprint"] == first["fingerprint"], "comments and docstrings are not content"
+    assert third["after"] == first["after"]
+    assert third["fingerprint"] == first["fingerprint"], "comments and docstrings are not content"
 
 
 @pytest.mark.slow

@@ -226,7 +226,6 @@ def package(tmp_path: Path, monkeypatch: Patch) -> Iterator[Path]:
 
 
 def forget() -> None:
-    """Let registries look again for what is installed."""
     importlib.invalidate_caches()
     for registry in REGISTRIES:
         vars(registry).pop("offered", None)

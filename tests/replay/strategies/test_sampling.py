@@ -15,7 +15,6 @@ from replaybench.replay.strategies.weighting import binomial_tails
 
 
 def schedule(ere: ERE, size: int, updates: int, progress: float = 0.0, stored: int | None = None) -> np.ndarray:
-    """Return c_k for k = 1 … K."""
     count = np.array([size if stored is None else stored])
     return np.array([ere.newest(Context(k, updates, progress), size, count)[0] for k in range(updates)])
 

@@ -155,7 +155,6 @@ class Pair:
         self.replay.load_state_dict(state)
 
     def compare_stored(self) -> None:
-        """All that is stored, with its place in its episode."""
         for m, oracle in enumerate(self.oracles):
             serial = self.replay.columns.serial[m]
             assert serial[: len(oracle.slots)].tolist() == [unit.serial for unit in oracle.slots]
