@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from naive import rank_segments
 from numpy.typing import NDArray
 from scipy import stats
 
 from replaybench.device.buffers import STATE, DeviceBuffers, ReplaySettings
 from replaybench.device.build import host_library
-from replaybench.replay.orders.rank_law import first_sums, rank_at, segment_edges
 from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.weighting import binomial_tails
 from replaybench.runtime.errors import UserError
@@ -179,25 +179,16 @@ def test_per_draws_by_rank(count: int) -> None:
         member.annotate(keys[idx])
         replayed[idx] = True
     ranked = np.argsort(-keys[:count], kind="stable")
-    head, edges = first_sums(0.7), np.zeros(B + 1, np.int64)
     expected = np.zeros(count)
+    expected[ranked] = np.arange(1, count + 1) ** -0.7 / np.sum(np.arange(1, count + 1) ** -0.7)
     if count >= B:
-        segment_edges(head, 0.7, count, edges)
-        for b in range(B):
-            expected[ranked[edges[b] : edges[b + 1]]] = 1 / (B * (edges[b + 1] - edges[b]))
-    else:
-        expected[ranked] = [rank_at(head, 0.7, count, 0.0)[1] * (r + 1.0) ** -0.7 for r in range(count)]
-        expected /= expected.sum()
+        for ranks in rank_segments(0.7, count, B):
+            expected[ranked[ranks]] = 1 / (B * len(ranks))
     drawn = [member.draw() for _ in range(2000)]
     counts = np.bincount(np.concatenate([idx for idx, _, _ in drawn]), minlength=count)
     assert stats.chisquare(counts, expected * counts.sum()).pvalue > 1e-3
     for idx, probability, _ in drawn[:20]:
         np.testing.assert_allclose(probability, expected[idx], rtol=1e-12)
-
-
-def _keys(member: Member) -> NDArray[np.float32]:
-    bits = member.view("td_bits")
-    return np.where(bits == 0xFFFFFFFF, np.uint32(0), bits).astype(np.uint32).view(np.float32)
 
 
 def test_per_finds_ranks_across_merges() -> None:
@@ -242,14 +233,14 @@ def test_ranked_retention_overwrites_by_rank(metric: str) -> None:
         member.store(np.stack([np.arange(capacity), np.zeros(capacity), exploration], axis=1))
         key = exploration.astype(float)
         if metric == "TDE":
-            while np.isinf(_keys(member)).any():
+            while np.isinf(member.view("td_bits").view(np.float32)).any():
                 idx, _, _ = member.draw()
                 member.annotate(key[idx])
         before = member.view("serial").copy()
         member.numbered(100, 1)
         (slot,) = np.flatnonzero(member.view("serial") != before)
         victims[int(key[slot])] += 1
-    expected = np.arange(1, capacity + 1) ** -1.0 / first_sums(1.0)[capacity]
+    expected = np.arange(1, capacity + 1) ** -1.0 / np.sum(np.arange(1, capacity + 1) ** -1.0)
     some, law = (np.add.reduceat(each, [0, 1, 4, 12]) for each in (victims, expected))
     assert stats.chisquare(some, law * some.sum()).pvalue > 1e-3
 

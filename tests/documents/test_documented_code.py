@@ -95,12 +95,6 @@ def with_cell(text: str) -> str:
     return re.sub(r"(runs/\w+)/cells/<id>", lambda match: f"{match[1]}/cells/{a_cell(match[1])}", text)
 
 
-def run_command(line: str) -> None:
-    words = shlex.split(with_cell(shortened(line)), comments=True)
-    assert words[0] == "replaybench", line
-    assert call(*words[1:]) == 0, line
-
-
 def run_page(page: str, done: set[tuple[str, ...]]) -> None:
     """Run the commands and scripts of a page in the working folder; those that only read kept runs once in all."""
     for left in (Path("examples"), Path("rig.h"), *(run for run in Path("runs").glob("*") if run.name not in KEPT)):
@@ -118,7 +112,9 @@ def run_page(page: str, done: set[tuple[str, ...]]) -> None:
             for command in text.splitlines():
                 words = tuple(shlex.split(command, comments=True))
                 if not command.startswith(tuple(NOT_RUN)) and words not in done:
-                    run_command(command)
+                    name, *others = shlex.split(with_cell(shortened(command)), comments=True)
+                    assert name == "replaybench", command
+                    assert call(*others) == 0, command
                     done |= {words} if command.startswith(ONCE) else set()
         elif language == "python" and EXCERPT not in text:
             exec(compile(with_cell(shortened(text)), f"{page}:{line}", "exec"), names)

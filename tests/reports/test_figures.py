@@ -46,6 +46,11 @@ COMPARED = ("differences", "profiles")
 """Figures of studies with several seeds; differences need several strategies, too."""
 GRID: dict[str, Any] = {"noise": (0.0, 0.05), "frequency": (50.0, 100.0)}
 FEW: dict[str, Any] = {"noise": (0.0, 0.05), "seeds": 1, "episodes": 2}
+STRATEGIES = ("FIFO[Uniform]", "FULL[PER]")
+MANY = (*(f"FIFO[PER({index / 10})]" for index in range(1, 7)), "FULL[PER]")
+MAPPED = ("FULL[Uniform]", "FULL[PER]", "FIFO(500)[Uniform]", "Resv(500)[Uniform]")
+GAINS = {"FULL[PER]": 0.2, "Resv(500)[Uniform]": -0.3}  # of mapped strategies, at the second rate only
+MONITOR = '#{"t_start": 1.0, "env_id": "None"}\nr,l,t\n-20,2,0.1\n-40,4,0.2\n-30,3,0.3\n'
 
 
 def drawn_groups(paths: list[Path]) -> set[str]:
@@ -243,9 +248,6 @@ def test_a_long_title_is_not_cut_off() -> None:
     assert heading.y0 >= text.y1
 
 
-MONITOR = '#{"t_start": 1.0, "env_id": "None"}\nr,l,t\n-20,2,0.1\n-40,4,0.2\n-30,3,0.3\n'
-
-
 def write(path: Path, text: str) -> Path:
     path.write_text(text, encoding="utf-8")
     return path
@@ -287,13 +289,12 @@ def test_they_are_drawn_in_the_unit_of_the_panel_over_steps(tmp_path: Path) -> N
     assert (x[0], x[-1]) == (10.0, 30.0)
 
 
-def test_own_curves_lie_at_the_steps_after_their_episodes(tmp_path: Path) -> None:
-    data = plant_results(tmp_path)
-    by_episode, by_steps = (line(learning_curves(data, steps).axes[0], "FULL[PER]")[0] for steps in (False, True))
-    np.testing.assert_allclose(by_steps, by_episode * 200)  # the length of every episode
-
-
-STRATEGIES = ("FIFO[Uniform]", "FULL[PER]")
+def test_own_curves_lie_at_whole_numbers_of_episodes_or_at_the_steps_after_them(tmp_path: Path) -> None:
+    data = plant_results(tmp_path, episodes=3, greedy_every=1)
+    (by_episode,), (by_steps,) = (learning_curves(data, steps).axes for steps in (False, True))
+    assert list(by_episode.get_xticks()) == [0, 1, 2, 3]
+    steps, episodes = (line(axes, "FULL[PER]")[0] for axes in (by_steps, by_episode))
+    np.testing.assert_allclose(steps, episodes * 200)  # the length of every episode
 
 
 def test_all_known_references_are_lines_in_view(tmp_path: Path) -> None:
@@ -350,9 +351,6 @@ def test_series_take_turns_with_their_greedy_episodes(tmp_path: Path) -> None:
     assert "one in" not in caption(few)
 
 
-MANY = (*(f"FIFO[PER({index / 10})]" for index in range(1, 7)), "FULL[PER]")
-
-
 def test_many_series_have_a_panel_each_and_the_others_behind_in_grey(tmp_path: Path) -> None:
     data = plant_results(tmp_path, strategies=MANY, episodes=240)
     figure = learning_curves(data)
@@ -373,16 +371,10 @@ def test_of_many_series_the_first_and_the_best_are_coloured_in_each_condition(tm
     data = plant_results(tmp_path, strategies=MANY, noise=(0.0, 0.05))
     data["reward"].loc[{"strategy": MANY[3], "noise": 0.0}] += 20.0
     data["reward"].loc[{"strategy": MANY[0], "noise": 0.05}] += 20.0
-    first, second = learning_curves(data).axes
-    for axes, coloured in ((first, {MANY[0], MANY[3]}), (second, {MANY[0]})):
+    for axes, coloured in zip(learning_curves(data).axes, ({MANY[0], MANY[3]}, {MANY[0]}), strict=True):
         labels = {str(one.get_label()) for one in axes.lines}
         assert labels & set(MANY) == coloured
         assert {f"other {name}" for name in set(MANY) - coloured} <= labels
-
-
-def test_episodes_are_counted_in_whole_numbers(tmp_path: Path) -> None:
-    (axes,) = learning_curves(plant_results(tmp_path, episodes=3, greedy_every=1)).axes
-    assert list(axes.get_xticks()) == [0, 1, 2, 3]
 
 
 def test_curves_are_the_means_of_the_runs(tmp_path: Path) -> None:
@@ -425,8 +417,7 @@ def test_failed_runs_are_counted_where_no_curve_is_covered(tmp_path: Path, worse
 def test_bands_cover_the_true_mean_as_often_as_promised() -> None:
     """95 % nominal; a percentile bootstrap of 30 runs covers about 93 %. 1000 independent episodes: sd 0.8 %."""
     rng = np.random.Generator(np.random.PCG64(3))
-    band: Any = learning_curve(rng.normal(0.0, 1.0, (30, 600)), 1).band
-    low, high = band
+    low, high = np.asarray(learning_curve(rng.normal(0.0, 1.0, (30, 600)), 1).band)
     assert 0.89 < ((low < 0) & (high > 0)).mean() < 0.97
     assert learning_curve(np.zeros((1, 5)), 1).band is None
 
@@ -454,9 +445,8 @@ def test_the_depth_of_a_curve_below_the_view_is_written(tmp_path: Path) -> None:
     assert cut == f"↓ down to −{-min(values.min() for values in drawn if len(values) > 5):.1f}"
 
 
-def shape(figure: Any) -> tuple[int, int]:
-    found: tuple[int, int] = figure.axes[0].get_subplotspec().get_gridspec().get_geometry()
-    return found
+def shape(figure: Any) -> Any:
+    return figure.axes[0].get_subplotspec().get_gridspec().get_geometry()
 
 
 def test_titles_name_what_ends_significantly_higher_or_lower() -> None:
@@ -536,11 +526,6 @@ def test_lengths_are_drawn_with_noise_down_and_rates_across(tmp_path: Path) -> N
     assert [text.get_text() for text in empty.texts] == ["no results"]
     assert all(axes.lines for axes in others)
     assert list(others[0].get_xticks()) == [0, 1, 2, 3]
-
-
-MAPPED = ("FULL[Uniform]", "FULL[PER]", "FIFO(500)[Uniform]", "Resv(500)[Uniform]")
-GAINS = {"FULL[PER]": 0.2, "Resv(500)[Uniform]": -0.3}
-"""At the second rate only."""
 
 
 def made(**changes: Any) -> xr.Dataset:

@@ -98,19 +98,14 @@ def test_a_c_min_beyond_all_that_is_stored_leaves_uniform_sampling(capacity: int
     np.testing.assert_array_equal(newest, [1, 20, 100])
 
 
-def fill_states(replay: Replay, states: np.ndarray) -> None:
-    """Store `states` `[n, 2]`, one after the other, for every member."""
-    for state in states:
-        fill(replay, 1, observation=state)
-
-
 def attend(members: int, *state: float, progress: float = 0.0) -> Context:
     return Context(progress=progress, state=np.tile(np.array(state, np.float32), (members, 1)))
 
 
 def test_nan_has_no_likeness() -> None:
     replay = make("FULL[AER(2.0)]", capacity=8, batch=4)
-    fill_states(replay, np.array([[np.nan, 0], [1, 0]] * 4))
+    for first in (np.nan, 1) * 4:
+        fill(replay, 1, observation=np.array([first, 0]))
     assert sorted(replay.sample(attend(1, 1, 0)).idx[0]) == [1, 3, 5, 7]
     assert len(set(replay.sample(attend(1, np.nan, 0)).idx[0])) == 4
 
