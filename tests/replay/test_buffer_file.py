@@ -1,5 +1,6 @@
 """Buffer files, whole and as streams."""
 
+import copy
 import itertools
 import re
 import tracemalloc
@@ -8,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from buffers import ALARM, FIELDS
+from buffers import ALARM, fill, make
 from scipy.stats import chi2
 
 from replaybench.data.record import read_record, write_record
+from replaybench.evidence.contracts import Case, Run, difference, rows
 from replaybench.replay.buffer import Replay
 from replaybench.replay.buffer_file import load_replay, replay_arrays, replay_facts
 from replaybench.replay.buffer_stream import BufferStream
@@ -24,55 +26,42 @@ MEMBERS = (4, 7, 9)
 STRATEGIES = ("FULL[PER+IS]", "Drop(0.3)*TDE[ERE+PER]", "Resv[PERprop+FIS]", "Expl[AER]")
 
 
-def use(replay: Replay, rounds: int, seed: int, unit: Unit = STEP) -> list[np.ndarray]:
-    """Add an episode of 20 steps and replay twice, again and again; return all that was drawn, `[M, …]` each."""
-    drawn: list[np.ndarray] = []
-    for number in range(rounds):
-        # One generator per member, so that a member does the same whoever is beside it.
-        rngs = [np.random.Generator(np.random.PCG64([seed, number, member])) for member in replay.members]
-
-        def random(*shape: int, rngs: list[np.random.Generator] = rngs) -> np.ndarray:
-            return np.stack([rng.normal(size=shape).astype(np.float32) for rng in rngs])
-
-        for step in range(20):
-            experience = {name: np.abs(random(width)) for name, width in FIELDS.items()}
-            replay.add(experience, np.ones(len(rngs), np.bool_), np.full(len(rngs), step == 19))
-        for update in range(2):
-            batch = replay.sample(Context(update, 2, 0.5, random(2)))
-            drawn += [batch.idx.copy(), batch.serial.copy(), batch.weight.copy(), batch.reward.copy()]
-            steps = (unit.steps,) if unit.steps > 1 else ()
-            replay.annotate(batch, {"td_error": random(replay.batch_size, *steps)})
-    return drawn
+def write(path: Path, strategy: str, unit: Unit = STEP, **how: Any) -> Run:
+    """Write the buffer of a run of eight episodes."""
+    run = Run(Case(parse(strategy), unit), MEMBERS)
+    for _ in run.history(8):
+        pass
+    write_record(path, "buffer", replay_facts(run.replay), replay_arrays(run.replay), **how)
+    return run
 
 
-def write(path: Path, strategy: str, unit: Unit = STEP, **how: Any) -> Replay:
-    capacity = 2000 if "FULL" in strategy else 90
-    replay = Replay(parse(strategy), FIELDS, capacity, 3, MEMBERS, 8, unit)
-    use(replay, 8, seed=0, unit=unit)
-    write_record(path, "buffer", replay_facts(replay), replay_arrays(replay), **how)
-    return replay
+def loaded(run: Run, path: Path, **which: Any) -> Run:
+    """Return a run that continues with the buffer of a file."""
+    other = copy.copy(run)
+    other.replay = load_replay(path, **which)
+    return other
 
 
 @pytest.mark.parametrize("unit", [STEP, segment(6)], ids=["step", "segment"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_loaded_buffer_continues_with_identical_draws(tmp_path: Path, strategy: str, unit: Unit) -> None:
-    replay = write(tmp_path / "buffer.h5", strategy, unit)
-    whole, one = load_replay(tmp_path / "buffer.h5"), load_replay(tmp_path / "buffer.h5", members=[7])
-    expected, found, alone = (use(each, 6, seed=1, unit=unit) for each in (replay, whole, one))
-    for mine, theirs, single in zip(expected, found, alone, strict=True):
-        np.testing.assert_array_equal(theirs, mine)
-        np.testing.assert_array_equal(single[0], mine[1])
+    path = tmp_path / "buffer.h5"
+    run = write(path, strategy, unit)
+    runs = run, loaded(run, path), loaded(run, path, members=[7])
+    for mine, theirs, alone in zip(*(each.history(4) for each in runs), strict=True):
+        assert not difference(mine, theirs)
+        assert not difference(rows(mine, [1]), alone)
 
 
 def test_amid_a_unit_its_steps_stay_what_they_were(tmp_path: Path) -> None:
     """The order of the fields is that of the buffer, not of the alphabet; a file that does not tell it is refused."""
     path = tmp_path / "buffer.h5"
-    replay = write(path, "FIFO[Uniform]", segment(6))
-    everyone = np.ones(len(MEMBERS), np.bool_)
+    replay = write(path, "FIFO[Uniform]", segment(6)).replay
+    fields, everyone = replay.columns.fields, np.ones(len(MEMBERS), np.bool_)
 
     def add(buffer: Replay, first: int) -> None:
         for step in range(first, first + 4):
-            numbers = enumerate(FIELDS.items(), start=10 * step)
+            numbers = enumerate(fields.items(), start=10 * step)
             buffer.add({name: np.full((3, width), number) for number, (name, width) in numbers}, everyone)
 
     add(replay, 0)
@@ -80,7 +69,7 @@ def test_amid_a_unit_its_steps_stay_what_they_were(tmp_path: Path) -> None:
     again = load_replay(path)
     for buffer in (replay, again):
         add(buffer, 4)
-    for name in FIELDS:
+    for name in fields:
         np.testing.assert_array_equal(again.columns.column(name), replay.columns.column(name), err_msg=name)
     facts = {name: value for name, value in replay_facts(replay).items() if name != "order"}
     for order, words in (
@@ -95,13 +84,15 @@ def test_amid_a_unit_its_steps_stay_what_they_were(tmp_path: Path) -> None:
 def test_every_experience_knows_its_episode_and_step(tmp_path: Path) -> None:
     write(tmp_path / "buffer.h5", "Resv[Uniform]", compression="gzip")
     _, arrays = read_record(tmp_path / "buffer.h5", "buffer")
-    number = arrays["serial"].astype(int) - 1
-    np.testing.assert_array_equal(arrays["episode"], number // 20)
-    np.testing.assert_array_equal(arrays["step"], number % 20)
+    for m, member in enumerate(MEMBERS):
+        lengths = 20 - (np.arange(8) + member) % 3
+        place = arrays["serial"][m].astype(int) - 1
+        np.testing.assert_array_equal(arrays["episode"][m], np.repeat(np.arange(8), lengths)[place])
+        np.testing.assert_array_equal(arrays["step"][m], np.concatenate([*map(np.arange, lengths)])[place])
 
 
 def test_what_cannot_continue_says_so(tmp_path: Path) -> None:
-    replay = write(tmp_path / "buffer.h5", "FIFO[Uniform]")
+    replay = write(tmp_path / "buffer.h5", "FIFO[Uniform]").replay
     with pytest.raises(UserError, match=r"^[^\n]*buffer.h5 holds members 4, 7, 9, not 5$"):
         load_replay(tmp_path / "buffer.h5", members=[5])
     facts = {name: value for name, value in replay_facts(replay).items() if name != "batch_size"}
@@ -141,8 +132,8 @@ def test_a_file_that_would_lead_kernels_astray_is_refused(
 @pytest.mark.parametrize("strategy", ["FIFO[Uniform]", "FIFO[ERE]"])
 def test_a_ring_of_another_size_is_refused(strategy: str) -> None:
     """Its oldest would not be where the next experience goes, nor its newest where ERE draws."""
-    ten, twenty = (Replay(parse(strategy), FIELDS, capacity, 3, MEMBERS, 8) for capacity in (10, 20))
-    use(ten, 2, seed=0)
+    ten, twenty = (make(strategy, capacity=capacity) for capacity in (10, 20))
+    fill(ten, 40)
     with pytest.raises(ValueError, match="20 slots were not filled in turn, or it had another number of them"):
         twenty.load_state_dict(ten.state_dict())
 
@@ -153,15 +144,15 @@ def test_a_buffer_runs_no_python_file_that_was_not_named(tmp_path: Path) -> None
     source = "from pathlib import Path\nfrom replaybench.replay.strategies.uniform import Uniform\n"
     source += "class Mine(Uniform): pass\n"
     own.write_text(source)
-    replay = write(tmp_path / "buffer.h5", f"FIFO[{own}:Mine]")
+    run = write(tmp_path / "buffer.h5", f"FIFO[{own}:Mine]")
     own.write_text(f"{source}Path({str(marker)!r}).touch()\n")  # a stranger's, with whatever he likes
     with pytest.raises(UserError, match=r"run a Python file.*say so with --strategy"):
         load_replay(tmp_path / "buffer.h5")
     assert not marker.exists()
-    again = load_replay(tmp_path / "buffer.h5", strategy=f"FIFO[{own}:Mine]")
+    again = loaded(run, tmp_path / "buffer.h5", strategy=f"FIFO[{own}:Mine]")
     assert marker.exists()
-    for mine, theirs in zip(use(replay, 2, seed=1), use(again, 2, seed=1), strict=True):
-        np.testing.assert_array_equal(theirs, mine)
+    for mine, theirs in zip(run.history(2), again.history(2), strict=True):
+        assert not difference(mine, theirs)
 
 
 STREAM_FIELDS = {"observation": 2, "action": 1, "reward": 1, "next_observation": 2, "terminated": 1}

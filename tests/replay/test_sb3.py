@@ -391,7 +391,7 @@ def test_exploration_is_measured_when_experience_is_collected(kind: type[Strateg
 @pytest.mark.parametrize(
     ("kind", "strategy"),
     [
-        (StrategyDDPG, "TDE(1.2)[Uniform+FIS]"),
+        (StrategyDDPG, "TDE(1.2)[Annealed+FIS]"),
         (StrategyTD3, "Expl(1.2)[ERE+PER]"),
         (StrategySAC, "Drop(0.3)*FULL[PER+IS(all_networks=true)]"),
     ],

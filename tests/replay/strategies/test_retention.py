@@ -6,6 +6,7 @@ from buffers import FIELDS, Model, chi_square, fill, make, saved
 from naive import rank_segments
 
 from replaybench.replay.buffer import Replay
+from replaybench.replay.storage.slots import STEP, segment
 from replaybench.replay.strategies.entry import Drop
 from replaybench.replay.strategies.notation import RETENTIONS, parse
 from replaybench.runtime.errors import UserError
@@ -73,9 +74,10 @@ def test_what_was_measured_stays_where_it_was_and_a_model_has_no_noise() -> None
         assert (column[~changed] == real[name]).all()
 
 
-def test_synthesis_needs_a_model() -> None:
-    with pytest.raises(UserError, match="a plant with a model"):
-        make("Synth(state=0.1)*FIFO[Uniform]")
+def test_synthesis_needs_a_model_and_single_steps() -> None:
+    for unit, words in ((STEP, "a plant with a model"), (segment(2), "breaks the trajectory in a unit")):
+        with pytest.raises(UserError, match=words):
+            make("Synth(state=0.1)*FIFO[Uniform]", unit=unit)
 
 
 def test_which_slots_are_synthetic_is_kept_only_where_they_are_renewed() -> None:
