@@ -195,7 +195,7 @@ def test_updates_and_greedy_actions_are_those_of_the_compiled_learner(case: str)
     assert (moved > 0).sum() > 0.5 * sum(map(len, map(set, host.form._places.values())))
 
 
-def drawn_learner(seed: int) -> Learner:
+def drawn_learner(seed: int) -> Any:
     rng = np.random.Generator(np.random.PCG64(seed))
 
     def number(low: int, high: int) -> int:
@@ -211,7 +211,7 @@ def drawn_learner(seed: int) -> Learner:
         own |= {"action_layer": number(0, len(own["critic_hidden"])), "l2": 0.01 * number(0, 1)}
     elif kind is DQNConfig:
         own = {"hidden": widths(), "levels": number(2, 4), "double": bool(number(0, 1))}
-    return KINDS[kind](kind(batch_size=size, **own), setting(s, a))  # type: ignore[no-any-return]
+    return KINDS[kind](kind(batch_size=size, **own), setting(s, a))
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3))])
