@@ -1,14 +1,15 @@
 """Content hashes: what changes them, what does not, and what has none."""
 
+import importlib.util
 import itertools
 from pathlib import Path
 from types import FunctionType
+from typing import Any
 
 import pytest
 
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.function_hash import content_hash
-from replaybench.runtime.user_file import import_file
 
 SOURCE = """
 import enum
@@ -59,7 +60,10 @@ def load(folder: Path, *edits: tuple[str, str]) -> FunctionType:
         text = text.replace(old, new)
     path = folder / f"module_{next(numbers)}.py"
     path.write_text(text)
-    function: FunctionType = import_file(path, "Python", "edited").f
+    spec: Any = importlib.util.spec_from_file_location("edited", path)  # a name of its own is exact content
+    module: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    function: FunctionType = module.f
     return function
 
 
