@@ -51,7 +51,9 @@ class Member:
 
     def draw(self, progress: float = 0.0, end: int = 1) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         idx, probability, weight = np.zeros(B, np.uint32), np.zeros(B), np.zeros(B, np.float32)
-        self._call("replay_draw", ctypes.c_float(progress), end, *map(pointer, (idx, probability, weight)))
+        self._call(
+            "replay_draw", ctypes.c_float(progress), end, *(pointer(array) for array in (idx, probability, weight))
+        )
         return idx, probability, weight
 
     def annotate(self, td_error: NDArray[Any]) -> None:

@@ -405,7 +405,7 @@ def test_learners_learn_are_saved_and_keep_nothing_of_a_phase(
     assert not any(module._forward_hooks for module in model.policy.modules())
     assert not any(optimizer._optimizer_step_pre_hooks for optimizer in model._optimizers())
     model.save(tmp_path / "model.zip")
-    loaded = kind.load(tmp_path / "model.zip", env=model.get_env(), device="cpu")
+    loaded: Any = kind.load(tmp_path / "model.zip", env=model.get_env(), device="cpu")
     for again in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), loaded):
         assert (again.strategy_buffer.strategy, again.strategy_buffer.seed) == (parse(strategy), 1)
         again.learn(50, reset_num_timesteps=False)
