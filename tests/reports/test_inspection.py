@@ -72,7 +72,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return cache(lambda case: make(folder / f"{list(CASES).index(case)}.h5", case))
 
 
-def rewrite(source: Path, path: Path, **facts: Any) -> Path:
+def rewrite(source: Path, path: Path, /, **facts: Any) -> Path:
     header, arrays = read_record(source)
     write_record(path, "buffer", {**header.facts, **facts}, arrays)
     return path
