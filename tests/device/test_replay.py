@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from naive import rank_segments
 from numpy.typing import NDArray
 from scipy import stats
 
 from replaybench.device.buffers import STATE, DeviceBuffers, ReplaySettings
 from replaybench.device.build import host_library
-from replaybench.replay.orders.rank_law import first_sums, rank_at, segment_edges
 from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.weighting import binomial_tails
 from replaybench.runtime.errors import UserError
@@ -22,6 +22,10 @@ FIELDS = {"observation": 1, "action": 1, "exploration": 1}
 B = 16
 
 
+def pointer(array: NDArray[Any]) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)
+
+
 @functools.cache
 def library(rules: str, by_age: bool = False) -> ctypes.CDLL:
     defines = f"#define AGED {'true' if by_age else 'false'}\n#define BATCH_SIZE {B}\n"
@@ -29,8 +33,6 @@ def library(rules: str, by_age: bool = False) -> ctypes.CDLL:
 
 
 class Member:
-    """One member's buffer."""
-
     def __init__(self, strategy: str, capacity: int = 1000, member: int = 3) -> None:
         self.buffers = DeviceBuffers(parse(strategy), FIELDS, capacity, B)
         self.memory = np.zeros((1, self.buffers.bytes), np.uint8)
@@ -41,22 +43,21 @@ class Member:
         self._call("replay_begin")
 
     def _call(self, name: str, *further: Any) -> None:
-        getattr(self.library, name)(
-            ctypes.byref(self.settings), ctypes.c_void_p(self.memory.ctypes.data), self.member, *further
-        )
+        getattr(self.library, name)(ctypes.byref(self.settings), pointer(self.memory), self.member, *further)
 
     def store(self, rows: NDArray[Any]) -> None:
         rows = np.ascontiguousarray(rows, np.float32)
-        self._call("replay_store", len(rows), ctypes.c_void_p(rows.ctypes.data))
+        self._call("replay_store", len(rows), pointer(rows))
 
     def draw(self, progress: float = 0.0, end: int = 1) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         idx, probability, weight = np.zeros(B, np.uint32), np.zeros(B), np.zeros(B, np.float32)
-        places = (ctypes.c_void_p(array.ctypes.data) for array in (idx, probability, weight))
-        self._call("replay_draw", ctypes.c_float(progress), end, *places)
+        self._call(
+            "replay_draw", ctypes.c_float(progress), end, *(pointer(array) for array in (idx, probability, weight))
+        )
         return idx, probability, weight
 
     def annotate(self, td_error: NDArray[Any]) -> None:
-        self._call("replay_annotate", ctypes.c_void_p(np.ascontiguousarray(td_error, np.float32).ctypes.data))
+        self._call("replay_annotate", pointer(np.ascontiguousarray(td_error, np.float32)))
 
     @property
     def state(self) -> Any:
@@ -86,27 +87,21 @@ def test_philox_has_the_known_answers() -> None:
          "d16cfe09 94fdcceb 5001e420 24126ea1"),
     ]  # fmt: skip
     for counter, key, answer in known:
-        out = np.zeros(4, np.uint32)
-        given = np.array(counter, np.uint32)
-        library(Member("FIFO[Uniform]").buffers.source).bits(
-            ctypes.c_void_p(given.ctypes.data), key[0], key[1], ctypes.c_void_p(out.ctypes.data)
-        )
+        given, out = np.array(counter, np.uint32), np.zeros(4, np.uint32)
+        Member("FIFO[Uniform]").library.bits(pointer(given), *key, pointer(out))
         assert " ".join(f"{word:08x}" for word in out) == answer
 
 
 def test_normals_are_normal() -> None:
     drawn = np.zeros(20000, np.float32)
-    Member("FIFO[Uniform]").library.normals(5, drawn.size, ctypes.c_void_p(drawn.ctypes.data))
+    Member("FIFO[Uniform]").library.normals(5, drawn.size, pointer(drawn))
     assert stats.kstest(drawn, "norm").pvalue > 1e-3
 
 
 class _OrderMemory(ctypes.Structure):
     _fields_ = (
-        ("run", ctypes.c_void_p * 2),
-        ("run_slots", ctypes.c_void_p * 2),
-        ("bits", ctypes.c_void_p),
-        ("serial", ctypes.c_void_p),
-        ("head", ctypes.c_void_p),
+        *((name, ctypes.c_void_p * 2) for name in ("run", "run_slots")),
+        *((name, ctypes.c_void_p) for name in ("bits", "serial", "head")),
     )
 
 
@@ -118,13 +113,10 @@ def test_ranks_are_those_of_a_sorted_list(by_age: bool, capacity: int) -> None:
     runs = np.zeros((2, capacity), np.uint64)
     slots, head = np.zeros((2, capacity), np.uint32), np.zeros(2, np.int32)
     bits, serial = np.full(capacity, 0xFFFFFFFF, np.uint32), np.zeros(capacity, np.uint32)
-    memory = _OrderMemory(
-        (ctypes.c_void_p * 2)(*(row.ctypes.data for row in runs)),
-        (ctypes.c_void_p * 2)(*(row.ctypes.data for row in slots)),
-        bits.ctypes.data, serial.ctypes.data, head.ctypes.data,
-    )  # fmt: skip
+    pairs = ((ctypes.c_void_p * 2)(*(row.ctypes.data for row in two)) for two in (runs, slots))
+    memory = ctypes.byref(_OrderMemory(*pairs, *map(pointer, (bits, serial, head))))
     operations, newest = 0, 0
-    own.order_begin(ctypes.byref(memory))
+    own.order_begin(memory)
     while operations < 100_000:
         count = int(rng.choice([1, 3, B]))
         chosen = rng.choice(capacity, count, replace=False).astype(np.uint32)
@@ -134,33 +126,25 @@ def test_ranks_are_those_of_a_sorted_list(by_age: bool, capacity: int) -> None:
         fresh = (numbers == 0) | (rng.random(count) < 0.3)
         numbers[fresh] = newest + 1 + np.arange(fresh.sum())
         newest += int(fresh.sum())
-        given = (ctypes.c_void_p(array.ctypes.data) for array in (chosen, keys, numbers))
-        own.order_change(ctypes.byref(memory), count, *given)
+        own.order_change(memory, count, *map(pointer, (chosen, keys, numbers)))
         serial[chosen] = numbers
         operations += count
         if rng.random() < 35 / capacity:
             present = np.flatnonzero(bits != 0xFFFFFFFF)
             tie = -serial[present].astype(np.int64) if by_age else present
             expected = present[np.lexsort((tie, -bits[present].astype(np.int64)))]
-            assert own.order_size(ctypes.byref(memory)) == len(present)
+            assert own.order_size(memory) == len(present)
             ranks, found = np.arange(len(present), dtype=np.int32), np.zeros(len(present), np.uint32)
-            both = (ctypes.c_void_p(array.ctypes.data) for array in (ranks, found))
-            own.order_select(ctypes.byref(memory), len(present), *both)
+            own.order_select(memory, len(present), pointer(ranks), pointer(found))
             np.testing.assert_array_equal(found, expected)
 
 
-def test_fifo_overwrites_the_oldest() -> None:
-    member = Member("FIFO[Uniform]", capacity=50)
-    member.numbered(0, 120)
-    assert sorted(member.view("rows")[:, 0]) == list(range(70, 120))
-    assert (member.state["count"], member.state["offers"], member.state["collected"]) == (50, 120, 120)
-
-
-def test_full_keeps_everything() -> None:
-    member = Member("FULL[Uniform]", capacity=300)
-    member.numbered(0, 300)
-    np.testing.assert_array_equal(member.view("rows")[:, 0], range(300))
-    np.testing.assert_array_equal(member.view("serial"), range(1, 301))
+def test_fifo_overwrites_the_oldest_and_full_keeps_everything() -> None:
+    for member, kept in ((Member("FIFO[Uniform]", capacity=50), 50), (Member("FULL[Uniform]", capacity=120), 120)):
+        member.numbered(0, 120)
+        assert sorted(member.view("rows")[:, 0]) == list(range(120 - kept, 120))
+        np.testing.assert_array_equal(member.view("serial"), member.view("rows")[:, 0] + 1)
+        assert [member.state[name] for name in ("count", "offers", "collected")] == [kept, 120, 120]
 
 
 def test_drop_discards_its_share() -> None:
@@ -178,14 +162,11 @@ def test_a_reservoir_holds_every_experience_with_the_same_probability() -> None:
     assert stats.chisquare(held).pvalue > 1e-3
 
 
-def _draws(member: Member, updates: int = 2000) -> NDArray[Any]:
-    return np.concatenate([member.draw()[0] for _ in range(updates)])
-
-
 def test_uniform_draws_are_uniform() -> None:
     member = Member("FIFO[Uniform]", capacity=40)
     member.numbered(0, 90)
-    assert stats.chisquare(np.bincount(_draws(member), minlength=40)).pvalue > 1e-3
+    drawn = np.concatenate([member.draw()[0] for _ in range(2000)])
+    assert stats.chisquare(np.bincount(drawn, minlength=40)).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("count", [10, 60, 1000])
@@ -200,15 +181,11 @@ def test_per_draws_by_rank(count: int) -> None:
         member.annotate(keys[idx])
         replayed[idx] = True
     ranked = np.argsort(-keys[:count], kind="stable")
-    head, edges = first_sums(0.7), np.zeros(B + 1, np.int64)
     expected = np.zeros(count)
+    expected[ranked] = np.arange(1, count + 1) ** -0.7 / np.sum(np.arange(1, count + 1) ** -0.7)
     if count >= B:
-        segment_edges(head, 0.7, count, edges)
-        for b in range(B):
-            expected[ranked[edges[b] : edges[b + 1]]] = 1 / (B * (edges[b + 1] - edges[b]))
-    else:
-        expected[ranked] = [rank_at(head, 0.7, count, 0.0)[1] * (r + 1.0) ** -0.7 for r in range(count)]
-        expected /= expected.sum()
+        for ranks in rank_segments(0.7, count, B):
+            expected[ranked[ranks]] = 1 / (B * len(ranks))
     drawn = [member.draw() for _ in range(2000)]
     counts = np.bincount(np.concatenate([idx for idx, _, _ in drawn]), minlength=count)
     assert stats.chisquare(counts, expected * counts.sum()).pvalue > 1e-3
@@ -216,13 +193,7 @@ def test_per_draws_by_rank(count: int) -> None:
         np.testing.assert_allclose(probability, expected[idx], rtol=1e-12)
 
 
-def _keys(member: Member) -> NDArray[np.float32]:
-    bits = member.view("td_bits")
-    return np.where(bits == 0xFFFFFFFF, np.uint32(0), bits).astype(np.uint32).view(np.float32)
-
-
 def test_per_finds_ranks_across_merges() -> None:
-    """The order in memory equals sorted keys after many updates, and so do its ranks."""
     rng, member = np.random.default_rng(3), Member("FIFO[PER]", capacity=2000)
     for _ in range(40):
         member.numbered(0, 100)
@@ -258,23 +229,21 @@ def test_perprop_draws_in_proportion_to_priorities() -> None:
 def test_ranked_retention_overwrites_by_rank(metric: str) -> None:
     """The experience with the r-th smallest metric is overwritten with P ∝ r^−α."""
     capacity, victims = 40, np.zeros(40)
-    head = first_sums(1.0)
     for number in range(400):
         member = Member(f"{metric}(segments=none)[Uniform]", capacity, member=number)
         exploration = (np.arange(capacity) * 17) % capacity  # all distinct
         member.store(np.stack([np.arange(capacity), np.zeros(capacity), exploration], axis=1))
         key = exploration.astype(float)
         if metric == "TDE":
-            while np.isinf(_keys(member)).any():
+            while np.isinf(member.view("td_bits").view(np.float32)).any():
                 idx, _, _ = member.draw()
                 member.annotate(key[idx])
         before = member.view("serial").copy()
         member.numbered(100, 1)
         (slot,) = np.flatnonzero(member.view("serial") != before)
         victims[int(key[slot])] += 1
-    expected = np.arange(1, capacity + 1) ** -1.0 / head[capacity]
-    some = np.array([victims[:1].sum(), victims[1:4].sum(), victims[4:12].sum(), victims[12:].sum()])
-    law = np.array([expected[:1].sum(), expected[1:4].sum(), expected[4:12].sum(), expected[12:].sum()])
+    expected = np.arange(1, capacity + 1) ** -1.0 / np.sum(np.arange(1, capacity + 1) ** -1.0)
+    some, law = (np.add.reduceat(each, [0, 1, 4, 12]) for each in (victims, expected))
     assert stats.chisquare(some, law * some.sum()).pvalue > 1e-3
 
 
@@ -289,7 +258,7 @@ def test_importance_weights_correct_for_the_draws() -> None:
 def test_binomial_tails_are_those_of_the_cpu() -> None:
     own, out = Member("FIFO[Uniform]").library, np.zeros(60)
     for n, p in ((5, 0.3), (40, 1.0), (1000, 0.008), (100_000, 0.00016), (3000, 0.2)):
-        own.tails(n, ctypes.c_double(p), 50, ctypes.c_void_p(out.ctypes.data))
+        own.tails(n, ctypes.c_double(p), 50, pointer(out))
         np.testing.assert_allclose(out[:51], binomial_tails(n, p, 50), rtol=1e-9, atol=1e-300)
 
 
@@ -299,24 +268,14 @@ def test_full_importance_sampling_weighs_by_counts() -> None:
     replays = np.zeros(100, int)
     for update in range(1, 30):
         idx, _, weight = member.draw(end=30)
-        times = np.zeros(B, int)
-        for b, slot in enumerate(idx):
-            replays[slot] += 1
-            times[b] = replays[slot]
+        times = np.array([replays[slot] + np.count_nonzero(idx[: b + 1] == slot) for b, slot in enumerate(idx)])
+        np.add.at(replays, idx, 1)
         expected = update * B / 100
         lifetime = update * B if expected > 0.5 * update else update
         most = max(times.max(), int(np.ceil(expected)))
         reached = binomial_tails(lifetime, expected / lifetime, most)
         mean = reached[1 : int(np.ceil(expected)) + 1].sum() / expected
         np.testing.assert_allclose(weight, reached[times] / mean, rtol=1e-5)
-
-
-def test_a_members_draws_depend_on_its_number_only() -> None:
-    first, same, other = (Member("FIFO[Uniform]", member=number) for number in (3, 3, 4))
-    for member in (first, same, other):
-        member.numbered(0, 500)
-    np.testing.assert_array_equal(_draws(first, 10), _draws(same, 10))
-    assert (_draws(first, 10) != _draws(other, 10)).any()
 
 
 @pytest.mark.parametrize("strategy", ["FIFO[AER]", "Synth(state=0.1)*FIFO[Uniform]", "FIFO[Uniform+ReFER]"])

@@ -51,7 +51,7 @@ def test_a_plant_moves_as_on_the_cpu(plant: OdePlant) -> None:
     actions = np.random.default_rng(0).uniform(-1.2, 1.2, (steps, len(plant.action_names))).astype(np.float32)
     states, rewards = np.zeros((steps, len(plant.state_names))), np.zeros(steps)
     observations = np.zeros((steps, len(plant.state_names)), np.float32)
-    places = [ctypes.c_void_p(array.ctypes.data) for array in (actions, states, rewards, observations)]
+    places = (ctypes.c_void_p(array.ctypes.data) for array in (actions, states, rewards, observations))
     library.simulate(ctypes.byref(device.settings()), steps, *places)
     env.reset()
     for t in range(steps):
@@ -111,8 +111,7 @@ RUNS: Final = [
     *(("FIFO[Uniform]", config) for config in OTHERS),
 ]
 every_run = pytest.mark.parametrize(
-    ("strategy", "config"),
-    [*RUNS[1:3], *(pytest.param(*run, marks=pytest.mark.slow) for run in (RUNS[0], *RUNS[3:]))],
+    ("strategy", "config"), [*RUNS[1:3], *(pytest.param(*run, marks=pytest.mark.slow) for run in (RUNS[0], *RUNS[3:]))]
 )
 
 
@@ -189,6 +188,12 @@ def test_td3_explores_at_random_then_by_its_process() -> None:
     np.testing.assert_allclose(stored["exploration"], 0.75 * np.abs(noise), atol=1e-6)
 
 
+def test_ddpg_explores_by_gaussian_noise() -> None:
+    learner, stored = explored(dataclasses.replace(SMALL, exploration=GaussianNoise(sigma=0.1, clip=True)))
+    noise = stored["action"] - learner.policy(stored["observation"])
+    assert stats.kstest(noise[np.abs(stored["action"]) < 1] / 0.1, "norm").pvalue > 1e-3
+
+
 def test_sac_explores_by_its_policy() -> None:
     learner, stored = explored(OTHERS[1])
     mean, log_std = np.split(learner.actor(stored["observation"]), 2, axis=2)
@@ -207,14 +212,10 @@ def test_dqn_explores_by_random_choices() -> None:
     np.testing.assert_allclose(stored["exploration"], np.abs(stored["action"] - greedy), atol=1e-6)
 
 
-def test_structs_have_the_sizes_that_the_source_has() -> None:
+def test_steps_and_updates_are_counted_as_on_the_cpu() -> None:
     own = Run()
     assert own.host.library.settings_size() == ctypes.sizeof(own.program.settings)
     assert own.host.library.state_size() == own.program.part("run").shape[1]
-
-
-def test_steps_and_updates_are_counted_as_on_the_cpu() -> None:
-    own = Run(capacity=500)
     rounds = own.host.advance(3)
     state = own.buffers.state(own.replay)
     assert (rounds.steps == 200).all()
@@ -235,13 +236,12 @@ def test_stored_experiences_are_those_of_the_plant() -> None:
     """Each stored row follows from its observation and action, noise aside."""
     own = Run(noise=0.0, strategy="FULL[Uniform]")
     own.host.advance(1)
-    columns = own.buffers.columns(own.replay)
-    env = PopulationEnv(PendulumDCSC(), 1, frequency=50.0)
-    after, reward = env.simulate(columns["observation"][0, :200], columns["action"][0, :200])
-    wrapped = np.abs(after - columns["next_observation"][0, :200])
+    columns = {name: column[0, :200] for name, column in own.buffers.columns(own.replay).items()}
+    after, reward = PopulationEnv(PendulumDCSC(), 1, frequency=50.0).simulate(columns["observation"], columns["action"])
+    wrapped = np.abs(after - columns["next_observation"])
     np.testing.assert_allclose(np.minimum(wrapped, np.abs(wrapped - 2)) * (wrapped < 2.1), 0, atol=2e-4)
-    np.testing.assert_allclose(columns["reward"][0, :200, 0], reward, rtol=1e-2, atol=2e-2)
-    assert (columns["exploration"][0, :200] > 0).any()
+    np.testing.assert_allclose(columns["reward"][:, 0], reward, rtol=1e-2, atol=2e-2)
+    assert (columns["exploration"] > 0).any()
 
 
 @pytest.mark.slow
@@ -251,17 +251,9 @@ def test_ddpg_learns_the_swing_up() -> None:
     assert curve[:, -10:].mean() > curve[:, :5].mean() + 15
 
 
-def test_gaussian_exploration_is_that_of_its_settings() -> None:
-    config = dataclasses.replace(SMALL, exploration=GaussianNoise(sigma=0.1, clip=True))
-    learner, stored = explored(config)
-    noise = stored["action"] - learner.policy(stored["observation"])
-    assert stats.kstest(noise[np.abs(stored["action"]) < 1] / 0.1, "norm").pvalue > 1e-3
-
-
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"strategy": "FIFO[ERE]"}, "Uniform, PER or PERprop"),
         ({"config": DDPGConfig(layer_norm=True)}, "layer normalisation"),
         ({"config": DDPGConfig(exploration=GaussianNoise())}, "clip = true and no truncate"),
         ({"config": TD3Config(exploration=GaussianNoise(truncate=3.0))}, "clip = true and no truncate"),

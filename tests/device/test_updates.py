@@ -50,20 +50,20 @@ void explore(const float* hot, const float* observation, const float* noise, flo
 """
 
 
-def batch(seed: int, learner: Learner, members: int = M) -> Any:
-    """Return a batch of every type of sample."""
+def batch(seed: int, learner: Learner) -> Any:
     rng = np.random.Generator(np.random.PCG64(seed))
     size, s, a = learner.batch_size, learner.task.observation_size, learner.task.action_size
 
     def normal(*shape: int) -> np.ndarray:
-        return rng.normal(size=(members, size, *shape)).astype(np.float32)
+        return rng.normal(size=(M, size, *shape)).astype(np.float32)
+
+    def uniform(*shape: int) -> np.ndarray:
+        return rng.random((M, size, *shape)).astype(np.float32)
 
     return SimpleNamespace(
         observation=normal(s), action=np.tanh(normal(a)), reward=100 * normal(1), next_observation=normal(s),
-        terminated=(rng.random((members, size, 1)) < 0.2).astype(np.float32),
-        weight=rng.random((members, size)).astype(np.float32),
-        actor_weight=rng.random((members, size)).astype(np.float32),
-        rate_factor=np.ones(members, np.float32), columns={},
+        terminated=np.float32(uniform(1) < 0.2), weight=uniform(), actor_weight=uniform(),
+        rate_factor=np.ones(M, np.float32), columns={},
     )  # fmt: skip
 
 
@@ -104,7 +104,6 @@ class Host:
         return np.array(deltas)
 
     def act(self, observation: np.ndarray) -> np.ndarray:
-        """Return the greedy actions `[M, A]`."""
         action = np.zeros((len(self.hot), self.learner.task.action_size), np.float32)
         for m in range(len(action)):
             rows = (self.hot[m], np.ascontiguousarray(observation[m], np.float32), action[m], self.scratch)
@@ -136,12 +135,12 @@ def compare(learner: Learner, host: Host, scale: float = 1.0) -> None:
         array[...] = expected[name]
 
 
-def setting(s: int, a: int, **words: Any) -> LearnerSetting:
-    task = Task(observation_size=s, action_size=a, discount=0.95, reward_scale=0.01)
-    return LearnerSetting(task, 0, range(M), **words)
+def setting(s: int, a: int) -> LearnerSetting:
+    return LearnerSetting(Task(observation_size=s, action_size=a, discount=0.95, reward_scale=0.01), 0, range(M))
 
 
-CASES = {
+KINDS: dict[type, Any] = {DDPGConfig: DDPG, TD3Config: TD3, SACConfig: SAC, DQNConfig: DQN}
+CASES: dict[str, tuple[int, int, Any, int]] = {
     "paper": (3, 1, DDPGConfig(), 256),
     "two actions": (5, 2, DDPGConfig(actor_hidden=(9, 6), critic_hidden=(7, 11), batch_size=6), 96),
     "one layer": (1, 1, DDPGConfig(actor_hidden=(5,), critic_hidden=(8,), batch_size=1, action_layer=0), 64),
@@ -153,26 +152,41 @@ CASES = {
     "joins after the actor": (
         3, 1, DDPGConfig(actor_hidden=(5,), critic_hidden=(4, 5, 6, 7), action_layer=3, batch_size=4), 64),
     "large batch": (6, 2, DDPGConfig(batch_size=50, actor_hidden=(33, 20), critic_hidden=(31, 18)), 160),
+    "TD3": (3, 1, TD3Config(batch_size=10, actor_hidden=(6, 8), critic_hidden=(7, 9)), 64),
+    "TD3, delayed": (
+        4, 2, TD3Config(batch_size=50, actor_hidden=(5,), critic_hidden=(8,), policy_delay=3, smoothing=0.6), 256),
+    "TD3, deep": (
+        2, 1, TD3Config(batch_size=7, actor_hidden=(5, 6, 7), critic_hidden=(8, 4, 5), policy_delay=1, tau=0.3), 96),
+    "SAC": (3, 1, SACConfig(batch_size=10, actor_hidden=(6, 8), critic_hidden=(7, 9)), 64),
+    "SAC, fixed": (4, 2, SACConfig(batch_size=50, actor_hidden=(5,), critic_hidden=(8,), temperature=0.3), 256),
+    "SAC, deep": (
+        2, 3, SACConfig(batch_size=7, actor_hidden=(5, 6, 7), critic_hidden=(8, 4, 5), first_temperature=0.2), 96),
+    "DQN": (3, 1, DQNConfig(batch_size=10, hidden=(6, 8), copy_every=2, huber=0.3), 64),
+    "DQN, double": (4, 2, DQNConfig(batch_size=50, hidden=(20,), levels=3, double=True, copy_every=3), 256),
+    "DQN, deep": (2, 1, DQNConfig(batch_size=7, hidden=(5, 6, 7), levels=2), 32),
 }  # fmt: skip
 
 
-def noise(stream: Stream, members: int, size: int, a: int, draws: int) -> np.ndarray:
+def noise(learner: Learner) -> np.ndarray | None:
     """Return the normals that the compiled learner draws next, `[M, B, draws · A]`: as many arrays `[B, A]` in turn."""
+    draws, (size, a) = {TD3: 1, SAC: 2}.get(type(learner), 0), (learner.batch_size, learner.task.action_size)
+    if not draws:
+        return None
+    stream: Stream = getattr(learner, "update_stream", None) or vars(learner)["smoothing_stream"]
     state = stream.state.copy()
-    drawn = stream.normal(draws * size * a).reshape(members, draws, size, a)
+    drawn = stream.normal(draws * size * a).reshape(M, draws, size, a)
     stream.state[:] = state
     return np.concatenate([drawn[:, i] for i in range(draws)], axis=2).astype(np.float32)
 
 
-def check(learner: Learner, threads: int, draws: int = 0, updates: int = 5) -> None:
-    """Compare updates and greedy actions; draws: arrays of normals that an update takes."""
-    host, (s, a) = Host(learner, threads), (learner.task.observation_size, learner.task.action_size)
-    observation = np.random.Generator(np.random.PCG64(1)).normal(size=(M, s))
+@pytest.mark.parametrize("case", CASES)
+def test_updates_and_greedy_actions_are_those_of_the_compiled_learner(case: str) -> None:
+    s, a, config, threads = CASES[case]
+    learner = KINDS[type(config)](config, setting(s, a))
+    host, observation = Host(learner, threads), np.random.Generator(np.random.PCG64(1)).normal(size=(M, s))
     start = host.hot.copy()
-    for step in range(1, updates + 1):
-        drawn = batch(step, learner)
-        stream = getattr(learner, "update_stream", None) or getattr(learner, "smoothing_stream", None)
-        normals = noise(stream, M, learner.batch_size, a, draws) if stream else None
+    for step in range(1, 7):
+        drawn, normals = batch(step, learner), noise(learner)
         expected, delta = learner.update(drawn)["td_error"], host.update(drawn, step, normals)
         np.testing.assert_allclose(delta, expected, rtol=2e-5, atol=2e-5)
         compare(learner, host, step)
@@ -181,50 +195,7 @@ def check(learner: Learner, threads: int, draws: int = 0, updates: int = 5) -> N
     assert (moved > 0).sum() > 0.5 * sum(map(len, map(set, host.form._places.values())))
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_ddpg_updates_are_those_of_the_compiled_learner(case: str) -> None:
-    s, a, config, threads = CASES[case]
-    check(DDPG(config, setting(s, a)), threads)
-
-
-@pytest.mark.parametrize(
-    ("s", "a", "config", "threads"),
-    [
-        (3, 1, TD3Config(batch_size=10, actor_hidden=(6, 8), critic_hidden=(7, 9)), 64),
-        (4, 2, TD3Config(batch_size=50, actor_hidden=(5,), critic_hidden=(8,), policy_delay=3, smoothing=0.6), 256),
-        (2, 1, TD3Config(batch_size=7, actor_hidden=(5, 6, 7), critic_hidden=(8, 4, 5), policy_delay=1, tau=0.3), 96),
-    ],
-)
-def test_td3_updates_are_those_of_the_compiled_learner(s: int, a: int, config: TD3Config, threads: int) -> None:
-    check(TD3(config, setting(s, a)), threads, draws=1, updates=6)
-
-
-@pytest.mark.parametrize(
-    ("s", "a", "config", "threads"),
-    [
-        (3, 1, SACConfig(batch_size=10, actor_hidden=(6, 8), critic_hidden=(7, 9)), 64),
-        (4, 2, SACConfig(batch_size=50, actor_hidden=(5,), critic_hidden=(8,), temperature=0.3), 256),
-        (2, 3, SACConfig(batch_size=7, actor_hidden=(5, 6, 7), critic_hidden=(8, 4, 5), first_temperature=0.2), 96),
-    ],
-)
-def test_sac_updates_are_those_of_the_compiled_learner(s: int, a: int, config: SACConfig, threads: int) -> None:
-    check(SAC(config, setting(s, a)), threads, draws=2)
-
-
-@pytest.mark.parametrize(
-    ("s", "a", "config", "threads"),
-    [
-        (3, 1, DQNConfig(batch_size=10, hidden=(6, 8), copy_every=2, huber=0.3), 64),
-        (4, 2, DQNConfig(batch_size=50, hidden=(20,), levels=3, double=True, copy_every=3), 256),
-        (2, 1, DQNConfig(batch_size=7, hidden=(5, 6, 7), levels=2), 32),
-    ],
-)
-def test_dqn_updates_are_those_of_the_compiled_learner(s: int, a: int, config: DQNConfig, threads: int) -> None:
-    check(DQN(config, setting(s, a)), threads)
-
-
-def drawn_learner(seed: int) -> Learner:
-    """Draw a learner with random widths, sizes of observation and action, batch size and settings."""
+def drawn_learner(seed: int) -> Any:
     rng = np.random.Generator(np.random.PCG64(seed))
 
     def number(low: int, high: int) -> int:
@@ -233,30 +204,22 @@ def drawn_learner(seed: int) -> Learner:
     def widths() -> tuple[int, ...]:
         return tuple(number(1, 70) for _ in range(number(1, 3)))
 
-    kind, (s, a) = (DDPG, TD3, SAC, DQN)[seed % 4], (number(1, 9), number(1, 3))
+    kind, (s, a) = [*KINDS][seed % 4], (number(1, 9), number(1, 3))
     size = number(1, 70)
-    both: dict[str, Any] = {"actor_hidden": widths(), "critic_hidden": widths()}
-    config: Any
-    if kind is DDPG:
-        layer = number(0, len(both["critic_hidden"]))
-        config = DDPGConfig(batch_size=size, action_layer=layer, l2=0.01 * number(0, 1), **both)
-    elif kind is DQN:
-        config = DQNConfig(batch_size=size, hidden=widths(), levels=number(2, 4), double=bool(number(0, 1)))
-    else:
-        config = {TD3: TD3Config, SAC: SACConfig}[kind](batch_size=size, **both)
-    return kind(config, setting(s, a))
+    own: dict[str, Any] = {"actor_hidden": widths(), "critic_hidden": widths()}
+    if kind is DDPGConfig:
+        own |= {"action_layer": number(0, len(own["critic_hidden"])), "l2": 0.01 * number(0, 1)}
+    elif kind is DQNConfig:
+        own = {"hidden": widths(), "levels": number(2, 4), "double": bool(number(0, 1))}
+    return KINDS[kind](kind(batch_size=size, **own), setting(s, a))
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3))])
 def test_random_shapes_and_any_order_of_threads(seed: int) -> None:
-    """Results equal the compiled learner's, and do not depend on the number of threads nor on their order."""
     learner = drawn_learner(seed)
     hosts = [Host(learner, 256), Host(learner, 256, reverse=True), Host(learner, 32)]
-    draws = {TD3: 1, SAC: 2}.get(type(learner), 0)
     for step in range(1, 4):
-        drawn = batch(step, learner)
-        stream = getattr(learner, "update_stream", None) or getattr(learner, "smoothing_stream", None)
-        normals = noise(stream, M, learner.batch_size, learner.task.action_size, draws) if stream else None
+        drawn, normals = batch(step, learner), noise(learner)
         expected = learner.update(drawn)["td_error"]
         deltas = [host.update(drawn, step, normals) for host in hosts]
         np.testing.assert_allclose(deltas[0], expected, rtol=3e-5, atol=3e-5)

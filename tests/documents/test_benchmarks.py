@@ -54,9 +54,7 @@ def test_the_pictures_of_claims_show_what_their_tables_say() -> None:
 
 
 def test_every_preset_of_the_five_papers_is_on_the_page_of_coverage() -> None:
-    named = {
-        paper: {entry for entries in found.values() for entry in entries} for paper, found in coverage.parts().items()
-    }
+    named = {paper: set().union(*found.values()) for paper, found in coverage.parts().items()}
     for preset in preset_names():
         paper = preset.partition("/")[0]
         assert preset in named.get(paper, {preset}), f"add {preset} to benchmarks/tables/coverage.toml"
@@ -92,22 +90,15 @@ def test_marked_tables_are_filled_and_missing_ones_named() -> None:
         filled("<!-- table: two --> b", {})
 
 
-@pytest.mark.parametrize(
-    ("value", "text"), [(0.0436, "0.044"), (1630.0, "1,600"), (26.4, "26"), (-0.5, "−0.50"), (2.1e22, "above 10²²")]
-)
-def test_numbers_keep_their_significant_digits(value: float, text: str) -> None:
-    assert significant(value) == text
-
-
-def test_numbers_are_written_with_signs_and_separators() -> None:
+def test_numbers_keep_their_digits_and_are_written_with_signs_and_separators() -> None:
+    kept = {0.0436: "0.044", 1630.0: "1,600", 26.4: "26", -0.5: "−0.50", 2.1e22: "above 10²²"}
+    assert {value: significant(value) for value in kept} == kept
     assert [number(-1234.56, 1), number(-0.001), number(float("nan"))] == ["−1,234.6", "0.00", "–"]
 
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks/speed"
 SCRIPT = """
-import sys
-sys.path.insert(0, sys.argv.pop(1))
-import timings
+import sys, timings
 from pathlib import Path
 timings.FOLDER = Path(sys.argv.pop(1))
 value = float(sys.argv.pop(1))
@@ -116,16 +107,19 @@ timings.main("bench_none.py", {"one:a": lambda: [row], "two": lambda: [timings.T
 """
 
 
-def run(folder: Path, value: float, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", SCRIPT, str(BENCHMARKS), str(folder), str(value), *words]
-    return subprocess.run(command, capture_output=True, text=True)
+def python(program: str, *words: object, status: int = 0) -> str:
+    """Run a program beside the scripts; return what it prints."""
+    command = [sys.executable, "-c", program, *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=BENCHMARKS)
+    assert done.returncode == status, done.stderr
+    return done.stdout + done.stderr
 
 
 def test_sections_are_stored_one_by_one(tmp_path: Path) -> None:
-    first = run(tmp_path, 8.0, "--note", "a busy machine")
-    assert "4.00×  ok ≥ 3" in first.stdout
-    assert "MISSED ≤ 1" in first.stdout
-    run(tmp_path, 5.0, "a")
+    first = python(SCRIPT, tmp_path, 8.0, "--note", "a busy machine")
+    assert "4.00×  ok ≥ 3" in first
+    assert "MISSED ≤ 1" in first
+    python(SCRIPT, tmp_path, 5.0, "a")
     stored = json.loads((tmp_path / "bench_none.json").read_text(encoding="utf-8"))
     assert stored["one:a"]["timings"] == [
         {
@@ -137,12 +131,7 @@ def test_sections_are_stored_one_by_one(tmp_path: Path) -> None:
     assert stored["two"]["made"]["note"] == "a busy machine"
     assert "note" not in stored["one:a"]["made"]
     assert {"date", "commit", "processor", "cores", "load", "versions"} <= set(stored["one:a"]["made"])
-
-
-def test_an_unknown_section_is_refused(tmp_path: Path) -> None:
-    refused = run(tmp_path, 1.0, "three")
-    assert refused.returncode == 2
-    assert "no section three; there are one:a, two" in refused.stderr
+    assert "no section three; there are one:a, two" in python(SCRIPT, tmp_path, 1.0, "three", status=2)
 
 
 @pytest.mark.parametrize("script", sorted(path.name for path in BENCHMARKS.glob("bench_*.py")))
@@ -153,31 +142,25 @@ def test_every_script_is_run_by_make(script: str) -> None:
 
 def test_no_script_is_taken_for_a_module_that_others_import() -> None:
     """A script's folder comes first on the path: one named like an installed or optional module would be imported."""
-    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(BENCHMARKS)!r}); import numba"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    python("import numba")
 
 
 WITHOUT = """
-import importlib.metadata, runpy, sys
+import importlib.metadata, runpy
 there = importlib.metadata.version
 def version(name):
     if name in ("rltools", "jax"):
         raise importlib.metadata.PackageNotFoundError(name)
     return there(name)
 importlib.metadata.version = version
-script = sys.argv.pop(1)
-sys.path.insert(0, script.rsplit("/", 1)[0])
-runpy.run_path(script, run_name="__main__")
+runpy.run_path("bench_peers.py", run_name="__main__")
 """
 
 
 def test_missing_peers_are_named_with_the_remedy() -> None:
-    words = [sys.executable, "-c", WITHOUT, str(BENCHMARKS / "bench_peers.py")]
-    done = subprocess.run(words, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("peers left out: rltools,")
-    assert "jax not installed: pip install -c constraints.txt -e '.[bench]'" in done.stdout
+    said = python(WITHOUT)
+    assert said.startswith("peers left out: rltools,")
+    assert "jax not installed: pip install -c constraints.txt -e '.[bench]'" in said
 
 
 def test_a_peers_rate_is_per_second_that_it_says_it_took() -> None:
@@ -215,13 +198,10 @@ def test_the_peers_plant_is_gymnasiums_pendulum() -> None:
 
 def test_a_seed_has_solved_it_at_the_end_of_its_first_five_good_episodes() -> None:
     code = """
-import sys
-sys.path.insert(0, sys.argv[1])
 import numpy as np
 from bench_solved import Curve
 good, late, never = np.full(8, -150.0), np.array([-900.0, *[-150.0] * 7]), np.full(8, -201.0)
 curve = Curve([200 * n for n in range(1, 9)], list(np.arange(1.0, 9.0)), np.stack([good, late, never]), 9.0)
 print(*curve.solved)
 """
-    done = subprocess.run([sys.executable, "-c", code, str(BENCHMARKS)], capture_output=True, text=True)
-    assert done.stdout.split() == ["5.0", "6.0", "inf"], done.stderr
+    assert python(code).split() == ["5.0", "6.0", "inf"]

@@ -1,10 +1,8 @@
 """Documents and the site: links, numbers, pages."""
 
 import dataclasses
-import importlib.util
 import re
 import shlex
-import sys
 import tokenize
 import tomllib
 from dataclasses import replace
@@ -22,6 +20,7 @@ from replaybench.envs.registry import PLANTS
 from replaybench.experiments.plan import plan_warnings
 from replaybench.experiments.study import Study
 from replaybench.runtime.configuration import build
+from replaybench.runtime.user_file import import_file
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -39,20 +38,18 @@ GUIDES = {
 LIMITS = {"README.md": 800, "docs/explanation/architecture.md": 800}
 """Words of prose that a page may have, 1500 by default; tables and code are not counted."""
 GROWING = {"CHANGELOG.md"}
+UNWANTED_ANYWHERE = r"""surely|heeds?|beside|alike|flipped\ signs|dead\ (?:runs?|learners?|seeds?)|what\ matters
+    |by\ a\ share|what\ is\ (?:kept|replayed|learned)|what\ came\ of|slow\ cop(?:y|ies)|the\ newest\ alone
+    |heading\ off|sharp\ edges?"""
 UNWANTED = re.compile(
-    r"""\b(surely|not\ told|is\ told|are\ told|tells?\ (?:how|that|whether|which|what)
-    |heeds?|beside|alike|flipped\ signs
-    |dead\ (?:runs?|learners?|seeds?)|(?:runs?|learners?)\ (?:is|are)\ dead|what\ is\ (?:kept|replayed|learned)
-    |what\ came\ of|slow\ cop(?:y|ies)|(?:other|altered)\ (?:states|actions)|surprise|the\ newest\ alone|what\ matters
-    |what\ was\ surprising|heading\ off|sharp\ edges?|by\ a\ share|as\ it\ comes)\b""",
+    rf"""\b({UNWANTED_ANYWHERE}|(?:not|is|are)\ told|tells?\ (?:how|that|whether|which|what)|surprise|as\ it\ comes
+    |(?:runs?|learners?)\ (?:is|are)\ dead|(?:other|altered)\ (?:states|actions)|what\ was\ surprising)\b""",
     re.IGNORECASE | re.VERBOSE,
 )
 """Words of this project that readers do not know; plain ones stand in their place."""
 UNWANTED_IN_CODE = re.compile(
-    r"""\b(surely|(?<!too\ near\ to\ )tells?|told|heeds?|heeded|beside|alike|flipped\ signs|handful
-    |dead\ (?:runs?|learners?|seeds?)|what\ is\ (?:kept|replayed|learned)|what\ matters|what\ came\ of|came\ of\ it
-    |the\ newest\ alone|heading\ off
-    |slow\ cop(?:y|ies)|surpris(?:e|es|ed|ing)|sharp\ edges?|by\ a\ share|a\ stranger's|for\ people)\b""",
+    rf"""\b({UNWANTED_ANYWHERE}|(?<!too\ near\ to\ )tells?|told|heeded|handful|came\ of\ it|surpris(?:e|es|ed|ing)
+    |a\ stranger's|for\ people)\b""",
     re.IGNORECASE | re.VERBOSE,
 )
 """The same in docstrings, comments and messages, in any sense; stored pictures contain "too near to tell"."""
@@ -92,7 +89,6 @@ def test_pages_are_short_and_plain(page: Path) -> None:
 
 
 def test_code_uses_plain_words() -> None:
-    """Docstrings, comments, messages and names of the package have none of the unwanted words."""
     found = []
     for path in sorted((ROOT / "replaybench").rglob("*.py")):
         with tokenize.open(path) as file:
@@ -146,7 +142,6 @@ def test_every_command_is_shown_and_listed() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("guide", "files"), [("plant", 7), ("strategy", 3), ("learner", 2)])
 def test_the_guides_are_followed_literally(guide: str, files: int, tmp_path: Path, monkeypatch: Patch) -> None:
-    """Save the files of a guide as it says, and run its commands there."""
     page = ROOT / "docs" / GUIDES[guide]
     assert save_files(page, tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -172,12 +167,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     """Return the script that makes the pages, after it has made them in a temporary folder."""
     for package in ("dm_control", "pybullet"):
         pytest.importorskip(package)
-    spec = importlib.util.spec_from_file_location("make_site", ROOT / "docs" / "make_site.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["make_site"] = module
-    spec.loader.exec_module(module)
+    module = import_file(ROOT / "docs" / "make_site.py", "Python", "make_site")
     vars(module)["PAGES"] = tmp_path_factory.mktemp("site")
     module.stage()
     return module

@@ -11,10 +11,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from commands import Patch
+from commands import Patch, call
 
 from benchmarks.tables.marks import markdown
-from replaybench.cli.main import main
 
 pytestmark = pytest.mark.slow
 
@@ -65,7 +64,6 @@ ONCE = ("replaybench sweep demo", "replaybench report runs/demo", "replaybench t
 
 
 def blocks(page: str) -> list[tuple[int, str, str]]:
-    """Return line, language and text of every block of a page."""
     text = markdown(ROOT / page)
     found = re.finditer(r"^```(\w+)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     return [(text.count("\n", 0, block.start()) + 1, block[1], block[2]) for block in found]
@@ -79,9 +77,8 @@ def pages() -> list[str]:
 
 
 def shortened(text: str) -> str:
-    for long in sorted((long for long in SHORTER if long in text), key=len, reverse=True):
-        if long in text:
-            text = text.replace(long, SHORTER[long])
+    for long in sorted(SHORTER, key=len, reverse=True):
+        text = text.replace(long, SHORTER[long])
     return text
 
 
@@ -98,29 +95,13 @@ def with_cell(text: str) -> str:
     return re.sub(r"(runs/\w+)/cells/<id>", lambda match: f"{match[1]}/cells/{a_cell(match[1])}", text)
 
 
-def run_command(line: str) -> None:
-    words = shlex.split(with_cell(shortened(line)), comments=True)
-    assert words[0] == "replaybench", line
-    with pytest.raises(SystemExit) as ended:
-        main(words[1:])
-    assert not ended.value.code, line
-
-
-def remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def is_left_out(command: str) -> bool:
-    return any(command.startswith(start) for start in NOT_RUN)
-
-
 def run_page(page: str, done: set[tuple[str, ...]]) -> None:
     """Run the commands and scripts of a page in the working folder; those that only read kept runs once in all."""
     for left in (Path("examples"), Path("rig.h"), *(run for run in Path("runs").glob("*") if run.name not in KEPT)):
-        remove(left)  # a reader of a page has not read others
+        if left.is_dir():  # a reader of a page has not read others
+            shutil.rmtree(left)
+        else:
+            left.unlink(missing_ok=True)
     if page == "docs/reference/buffer-format.md":
         shutil.copy(next(Path("runs/demo/cells").glob("*/buffer.h5")), "buffer.h5")
     if page == "docs/how-to/other-languages.md":
@@ -130,8 +111,10 @@ def run_page(page: str, done: set[tuple[str, ...]]) -> None:
         if language == "sh":
             for command in text.splitlines():
                 words = tuple(shlex.split(command, comments=True))
-                if not is_left_out(command) and words not in done:
-                    run_command(command)
+                if not command.startswith(tuple(NOT_RUN)) and words not in done:
+                    name, *others = shlex.split(with_cell(shortened(command)), comments=True)
+                    assert name == "replaybench", command
+                    assert call(*others) == 0, command
                     done |= {words} if command.startswith(ONCE) else set()
         elif language == "python" and EXCERPT not in text:
             exec(compile(with_cell(shortened(text)), f"{page}:{line}", "exec"), names)

@@ -1,6 +1,5 @@
 """Every example runs."""
 
-import importlib.util
 import shutil
 import subprocess
 import sys
@@ -14,21 +13,16 @@ from cells import run_here
 from commands import Capsys, Patch, call
 from PIL.GifImagePlugin import GifImageFile
 
-from replaybench.cli.main import main
 from replaybench.experiments.plan import plan_warnings
 from replaybench.experiments.study import read_study
+from replaybench.runtime.user_file import import_file
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "replaybench" / "examples"
 
 
 def load(name: str, folder: Path = EXAMPLES) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return import_file(folder / f"{name}.py", "Python", name)
 
 
 def test_from_python_learns(capsys: Capsys) -> None:
@@ -121,21 +115,19 @@ def test_own_parts_run_on_two_workers_and_resume(tmp_path: Path, monkeypatch: Pa
         "seeds = 2\nepisodes = 2\ngreedy_every = 1\ncapacity = 400\n"
     )
 
-    def command(*words: str) -> str:
-        with pytest.raises(SystemExit) as ended:
-            main(list(words))
-        assert not ended.value.code, capsys.readouterr().err
+    def command(*words: object) -> str:
+        assert call(*words) == 0, capsys.readouterr().err
         return " ".join(capsys.readouterr().out.split())
 
-    sweep = ("sweep", str(study), "--workers", "2", "--output", str(run))
+    sweep = ("sweep", study, "--workers", 2, "--output", run)
     assert "FIFO[NewestFirst(0.5)]" in command(*sweep)
     scores = {path: path.stat().st_mtime_ns for path in run.glob("cells/*/scores.h5")}
     assert len(scores) == 2
     command(*sweep)
     assert {path: path.stat().st_mtime_ns for path in run.glob("cells/*/scores.h5")} == scores
     (buffer, *_) = (path for path in run.glob("cells/*/buffer.h5") if b"NewestFirst" in path.read_bytes())
-    assert "NewestFirst(0.5)" in command("inspect", str(buffer))
-    command("inspect", str(run))
+    assert "NewestFirst(0.5)" in command("inspect", buffer)
+    command("inspect", run)
     named = ("--strategy", "FULL[examples/newest_first.py:NewestFirst]")
-    words = ("--updates", "20", "--seeds", "2", "--learner", "examples/own_learner.py:ActorCritic")
-    assert "NewestFirst]" in command("replay", str(buffer), *named, *words, "--output", str(tmp_path / "offline"))
+    words = ("--updates", 20, "--seeds", 2, "--learner", "examples/own_learner.py:ActorCritic")
+    assert "NewestFirst]" in command("replay", buffer, *named, *words, "--output", tmp_path / "offline")

@@ -13,6 +13,7 @@ import pytest
 import replaybench
 
 ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
 def in_order(*words: str, folder: Path, environment: dict[str, str] | None = None) -> str:
@@ -25,22 +26,19 @@ def in_order(*words: str, folder: Path, environment: dict[str, str] | None = Non
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The source archive, and the wheel that is made from nothing but it."""
     folder = tmp_path_factory.mktemp("built")
-    program = (
-        "import sys, os; from setuptools import build_meta; os.chdir(sys.argv[1]); "
-        "getattr(build_meta, sys.argv[3])(sys.argv[2])"
-    )
+    program = "import sys; from setuptools import build_meta; getattr(build_meta, sys.argv[2])(sys.argv[1])"
     source = folder / "source"
     files = in_order("git", "ls-files", "-co", "--exclude-standard", folder=ROOT).splitlines()
     for name in files:
         if (ROOT / name).is_file() and name.partition("/")[0] not in ("benchmarks", "tests"):
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             (source / name).write_bytes((ROOT / name).read_bytes())
-    in_order(sys.executable, "-c", program, str(source), str(folder), "build_sdist", folder=source)
+    in_order(sys.executable, "-c", program, str(folder), "build_sdist", folder=source)
     (archive,) = folder.glob("*.tar.gz")
     with tarfile.open(archive) as packed:
         packed.extractall(folder / "archive", filter="data")
     (unpacked,) = (folder / "archive").iterdir()
-    in_order(sys.executable, "-c", program, str(unpacked), str(folder), "build_wheel", folder=unpacked)
+    in_order(sys.executable, "-c", program, str(folder), "build_wheel", folder=unpacked)
     return folder
 
 
@@ -83,8 +81,7 @@ OF_THE_CORE = {"mujoco"}
 
 @pytest.mark.slow
 def test_what_lacks_an_extra_says_so_and_the_guide_lists_it() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = set(project["optional-dependencies"]) - FOR_CLONES - OF_THE_CORE
+    extras = set(PROJECT["optional-dependencies"]) - FOR_CLONES - OF_THE_CORE
     guide = (ROOT / "docs" / "how-to" / "install.md").read_text(encoding="utf-8")
     code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "replaybench").rglob("*.py"))
     of_plants = {"bullet", "dm"}  # named by envs/registry.py, plant by plant
@@ -93,25 +90,20 @@ def test_what_lacks_an_extra_says_so_and_the_guide_lists_it() -> None:
         assert f"replaybench[{extra}]" in code or extra in of_plants, extra
 
 
-GUIDE = Path(__file__).parents[2] / "docs" / "reference" / "python.md"
-
-
 @pytest.mark.parametrize("name", replaybench.__all__)
 def test_every_public_name_is_there_and_documented(name: str) -> None:
-    found = getattr(replaybench, name)
-    assert inspect.getdoc(found)
-    assert f"`replaybench.{name}" in GUIDE.read_text(encoding="utf-8")
+    assert inspect.getdoc(getattr(replaybench, name))
+    assert f"`replaybench.{name}" in (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
 
 
 def test_importing_the_package_imports_none_of_it() -> None:
     program = "import sys, replaybench; print(sorted(m for m in sys.modules if m.startswith('replaybench.')))"
-    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert done.stdout.strip() == "['replaybench.runtime', 'replaybench.runtime.version']"
+    found = in_order(sys.executable, "-c", program, folder=ROOT)
+    assert found.strip() == "['replaybench.runtime', 'replaybench.runtime.version']"
 
 
 def test_the_version_is_that_of_the_package() -> None:
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert replaybench.__version__ == project["version"]
+    assert replaybench.__version__ == PROJECT["version"]
 
 
 def test_a_wrong_name_is_an_attribute_error() -> None:

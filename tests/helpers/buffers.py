@@ -16,6 +16,24 @@ ALARM = 1e-6
 FIELDS = {**step_fields(2, 1), "exploration": 1}
 
 
+class Model:
+    """A plant and a policy that a test can compute by hand, the same for one member as for eight."""
+
+    def possible(self, action: Any) -> Any:
+        return action
+
+    def simulate(self, observation: Any, action: Any) -> tuple[Any, Any, Any]:
+        successor = observation * np.float64(0.5) + action
+        return successor, successor[:, 0] - 1.0, successor[:, 1] > 0.25
+
+    def explore(self, observation: Any) -> tuple[Any, Any, Any]:
+        quarter = observation[:, :1] * np.float32(0.25)
+        return quarter, np.abs(observation[:, 1]), {"behaviour_mean": quarter}
+
+    def deviation(self, observation: Any, action: Any) -> Any:
+        return np.abs(action[:, 0] - observation[:, 0])
+
+
 class FarRule(TraceRule):
     """A learner's rule with the trace `far`, given with each step; an annotation `far` `[M, B]` renews it."""
 

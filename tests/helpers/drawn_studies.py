@@ -43,10 +43,11 @@ def results(
     missing: tuple[int, ...] = (),
     failing: tuple[int, ...] = (),
     lost: tuple[int, ...] = (),
+    collapsed: tuple[int, ...] = (),
     reference: Reference = USABLE,
     **changes: object,
 ) -> tuple[xr.Dataset, RunFolder, list[Cell]]:
-    """Return data, folder and cells of a study; by number, cells are `missing`, or have `failing` or `lost` runs."""
+    """Return data, folder and cells of a study; by number, cells are `missing` or have runs of another kind."""
     settings = {"name": "t", "plants": ("PendulumDCSC",), "strategies": ("FIFO[Uniform]", "FULL[PER]"), "seeds": 4,
                 "episodes": 30, "greedy_every": 5} | changes  # fmt: skip
     cells, folder = Study(**settings).cells(), RunFolder(path)  # type: ignore[arg-type]
@@ -57,8 +58,8 @@ def results(
         if number in failing:
             reward[0, 20:] = greedy[0, 4:] = np.nan
             reward[1:2] = greedy[1:2] = np.nan  # failed before any episode ended
-        if number in lost:
-            reward[:] = greedy[:] = np.nan
+        if number in lost + collapsed:
+            reward[:] = greedy[:] = np.nan if number in lost else RANDOM
         if number not in missing:
             arrays = {"reward": reward, "reward_greedy": greedy, "episode_steps": np.full_like(reward, 200)}
             write_record(folder.cell(cell.id) / "scores.h5", "scores", ORIGIN, arrays)

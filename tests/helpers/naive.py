@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -104,6 +105,7 @@ class NaiveReplay:
         self.collected = self.offers = self.arrivals = self.turn = self.updates = 0
         self.before: tuple[int, int] | None = None  # offers and updates when the first phase was over
         self.episode, self.step = 0, 0
+        self.leaving: list[int] = []  # serial numbers that go next, under `FarPol`
         self.largest = np.float32(1)
         self.random = {name: Random(root, member, name) for name in ("retention", "sampling", "drop", "synthesis")}
 
@@ -175,12 +177,24 @@ class NaiveReplay:
         if name == "Resv":  # enters with probability C/i in place of a uniform victim
             place = random.below(self.offers)
             return place if place < self.capacity else None
+        if name == "FarPol":
+            self.leaving = self.leaving or self._farthest()
+            serial = self.leaving.pop(0)
+            return next(slot for slot, unit in enumerate(self.slots) if unit.serial == serial)
         assert name in ("TDE", "Expl")
         metric = (lambda unit: unit.error) if name == "TDE" else (lambda unit: unit.exploration)
         smallest_first = sorted(
             range(self.capacity), key=lambda slot: (metric(self.slots[slot]), self.slots[slot].arrived)
         )
         return smallest_first[self._victim_rank(self.strategy.retention, random.double())]
+
+    def _farthest(self) -> list[int]:
+        """The episode with the largest share of far steps, of several the oldest; that under way only if alone."""
+        episodes = {unit.episode for unit in self.slots}
+        candidates = episodes - {self.episode} or episodes
+        far = {e: [int(unit.steps[0]["far"][0]) for unit in self.slots if unit.episode == e] for e in candidates}
+        chosen = max(candidates, key=lambda e: (Fraction(sum(far[e]), len(far[e])), -e))
+        return sorted(unit.serial for unit in self.slots if unit.episode == chosen)
 
     def _victim_rank(self, retention: Any, chance: float) -> int:
         if retention.segments is None:
@@ -332,11 +346,12 @@ class NaiveReplay:
         by_default = weighting is None and isinstance(sampling, EREPER)
         return by_default or (isinstance(weighting, IS) and weighting.all_networks)
 
-    def annotate(self, idx: Sequence[int], serial: Sequence[int], errors: np.ndarray) -> None:
-        """Take δ `[B]`, or `[B, steps]`, of what was drawn, unless it is gone; later ones stand."""
-        for slot, number, error in zip(idx, serial, np.abs(errors), strict=True):
+    def annotate(self, idx: Sequence[int], serial: Sequence[int], errors: np.ndarray, far: np.ndarray) -> None:
+        """Take δ `[B]`, or `[B, steps]`, and flags `[B]` of what was drawn, unless it is gone; later ones stand."""
+        for slot, number, error, flag in zip(idx, serial, np.abs(errors), far, strict=True):
             if slot < len(self.slots) and self.slots[slot].serial == number:
                 unit = self.slots[slot]
+                unit.steps[0]["far"] = np.array([flag])
                 own = np.atleast_1d(error)[: len(unit.steps)].tolist() if errors.ndim > 1 else [error]
                 unit.error = mean(own)
                 self._prioritise(unit)

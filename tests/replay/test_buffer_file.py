@@ -1,5 +1,6 @@
 """Buffer files, whole and as streams."""
 
+import copy
 import itertools
 import re
 import tracemalloc
@@ -8,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from buffers import ALARM, fill, make
 from scipy.stats import chi2
 
-from replaybench.data.batch import ReplayBatch
 from replaybench.data.record import read_record, write_record
-from replaybench.replay.buffer import Replay, step_fields
+from replaybench.evidence.contracts import Case, Run, difference, rows
+from replaybench.replay.buffer import Replay
 from replaybench.replay.buffer_file import load_replay, replay_arrays, replay_facts
 from replaybench.replay.buffer_stream import BufferStream
 from replaybench.replay.storage.slots import STEP, Unit, segment
@@ -21,87 +23,76 @@ from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.errors import UserError
 
 MEMBERS = (4, 7, 9)
-FIELDS = {**step_fields(2, 1), "exploration": 1}
 STRATEGIES = ("FULL[PER+IS]", "Drop(0.3)*TDE[ERE+PER]", "Resv[PERprop+FIS]", "Expl[AER]")
 
 
-def use(replay: Replay, rounds: int, seed: int, unit: Unit = STEP) -> list[np.ndarray]:
-    """Add an episode of 20 steps and replay twice, again and again; return all that was drawn, `[M, …]` each."""
-    drawn: list[np.ndarray] = []
-    for number in range(rounds):
-        # One generator per member, so that a member does the same whoever is beside it.
-        rngs = [np.random.Generator(np.random.PCG64([seed, number, member])) for member in replay.members]
-
-        def random(*shape: int, rngs: list[np.random.Generator] = rngs) -> np.ndarray:
-            return np.stack([rng.normal(size=shape).astype(np.float32) for rng in rngs])
-
-        for step in range(20):
-            experience = {name: np.abs(random(width)) for name, width in FIELDS.items()}
-            replay.add(experience, np.ones(len(rngs), np.bool_), np.full(len(rngs), step == 19))
-        for update in range(2):
-            batch = replay.sample(Context(update, 2, 0.5, random(2)))
-            drawn += [batch.idx.copy(), batch.serial.copy(), batch.weight.copy(), batch.reward.copy()]
-            steps = (unit.steps,) if unit.steps > 1 else ()
-            replay.annotate(batch, {"td_error": random(replay.batch_size, *steps)})
-    return drawn
+def write(path: Path, strategy: str, unit: Unit = STEP, **how: Any) -> Run:
+    """Write the buffer of a run of eight episodes."""
+    run = Run(Case(parse(strategy), unit), MEMBERS)
+    for _ in run.history(8):
+        pass
+    write_record(path, "buffer", replay_facts(run.replay), replay_arrays(run.replay), **how)
+    return run
 
 
-def write(path: Path, strategy: str, unit: Unit = STEP, compression: str | None = None) -> Replay:
-    capacity = 2000 if "FULL" in strategy else 90
-    replay = Replay(parse(strategy), FIELDS, capacity, 3, MEMBERS, 8, unit)
-    use(replay, 8, seed=0, unit=unit)
-    write_record(path, "buffer", replay_facts(replay), replay_arrays(replay), "gzip" if compression else None)
-    return replay
+def loaded(run: Run, path: Path, **which: Any) -> Run:
+    """Return a run that continues with the buffer of a file."""
+    other = copy.copy(run)
+    other.replay = load_replay(path, **which)
+    return other
 
 
 @pytest.mark.parametrize("unit", [STEP, segment(6)], ids=["step", "segment"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_loaded_buffer_continues_with_identical_draws(tmp_path: Path, strategy: str, unit: Unit) -> None:
-    replay = write(tmp_path / "buffer.h5", strategy, unit)
-    whole, one = load_replay(tmp_path / "buffer.h5"), load_replay(tmp_path / "buffer.h5", members=[7])
-    expected, found, alone = (use(each, 6, seed=1, unit=unit) for each in (replay, whole, one))
-    for mine, theirs, single in zip(expected, found, alone, strict=True):
-        np.testing.assert_array_equal(theirs, mine)
-        np.testing.assert_array_equal(single[0], mine[1])
+    path = tmp_path / "buffer.h5"
+    run = write(path, strategy, unit)
+    runs = run, loaded(run, path), loaded(run, path, members=[7])
+    for mine, theirs, alone in zip(*(each.history(4) for each in runs), strict=True):
+        assert not difference(mine, theirs)
+        assert not difference(rows(mine, [1]), alone)
 
 
 def test_amid_a_unit_its_steps_stay_what_they_were(tmp_path: Path) -> None:
     """The order of the fields is that of the buffer, not of the alphabet; a file that does not tell it is refused."""
     path = tmp_path / "buffer.h5"
-    replay = write(path, "FIFO[Uniform]", segment(6))
-    everyone = np.ones(len(MEMBERS), np.bool_)
+    replay = write(path, "FIFO[Uniform]", segment(6)).replay
+    fields, everyone = replay.columns.fields, np.ones(len(MEMBERS), np.bool_)
 
-    def add(buffer: Replay, steps: range) -> None:
-        for step in steps:
-            numbers = enumerate(FIELDS.items(), start=10 * step)
-            buffer.add({name: np.full((3, width), number, np.float32) for number, (name, width) in numbers}, everyone)
+    def add(buffer: Replay, first: int) -> None:
+        for step in range(first, first + 4):
+            numbers = enumerate(fields.items(), start=10 * step)
+            buffer.add({name: np.full((3, width), number) for number, (name, width) in numbers}, everyone)
 
-    add(replay, range(4))
+    add(replay, 0)
     write_record(path, "buffer", replay_facts(replay), replay_arrays(replay))
     again = load_replay(path)
     for buffer in (replay, again):
-        add(buffer, range(4, 8))
-    for name in FIELDS:
+        add(buffer, 4)
+    for name in fields:
         np.testing.assert_array_equal(again.columns.column(name), replay.columns.column(name), err_msg=name)
     facts = {name: value for name, value in replay_facts(replay).items() if name != "order"}
-    write_record(path, "buffer", facts, replay_arrays(replay))
-    with pytest.raises(UserError, match="amid units by a version that did not store their layout"):
-        load_replay(path)
-    write_record(path, "buffer", {**facts, "order": ["action"]}, replay_arrays(replay))
-    with pytest.raises(UserError, match="order must name each of the fields once"):
-        load_replay(path)
+    for order, words in (
+        ({}, "by a version that did not store their layout"),
+        ({"order": ["action"]}, "order must name each"),
+    ):
+        write_record(path, "buffer", {**facts, **order}, replay_arrays(replay))
+        with pytest.raises(UserError, match=words):
+            load_replay(path)
 
 
 def test_every_experience_knows_its_episode_and_step(tmp_path: Path) -> None:
     write(tmp_path / "buffer.h5", "Resv[Uniform]", compression="gzip")
     _, arrays = read_record(tmp_path / "buffer.h5", "buffer")
-    number = arrays["serial"].astype(int) - 1
-    np.testing.assert_array_equal(arrays["episode"], number // 20)
-    np.testing.assert_array_equal(arrays["step"], number % 20)
+    for m, member in enumerate(MEMBERS):
+        lengths = 20 - (np.arange(8) + member) % 3
+        place = arrays["serial"][m].astype(int) - 1
+        np.testing.assert_array_equal(arrays["episode"][m], np.repeat(np.arange(8), lengths)[place])
+        np.testing.assert_array_equal(arrays["step"][m], np.concatenate([*map(np.arange, lengths)])[place])
 
 
 def test_what_cannot_continue_says_so(tmp_path: Path) -> None:
-    replay = write(tmp_path / "buffer.h5", "FIFO[Uniform]")
+    replay = write(tmp_path / "buffer.h5", "FIFO[Uniform]").replay
     with pytest.raises(UserError, match=r"^[^\n]*buffer.h5 holds members 4, 7, 9, not 5$"):
         load_replay(tmp_path / "buffer.h5", members=[5])
     facts = {name: value for name, value in replay_facts(replay).items() if name != "batch_size"}
@@ -141,8 +132,8 @@ def test_a_file_that_would_lead_kernels_astray_is_refused(
 @pytest.mark.parametrize("strategy", ["FIFO[Uniform]", "FIFO[ERE]"])
 def test_a_ring_of_another_size_is_refused(strategy: str) -> None:
     """Its oldest would not be where the next experience goes, nor its newest where ERE draws."""
-    ten, twenty = (Replay(parse(strategy), FIELDS, capacity, 3, MEMBERS, 8) for capacity in (10, 20))
-    use(ten, 2, seed=0)
+    ten, twenty = (make(strategy, capacity=capacity) for capacity in (10, 20))
+    fill(ten, 40)
     with pytest.raises(ValueError, match="20 slots were not filled in turn, or it had another number of them"):
         twenty.load_state_dict(ten.state_dict())
 
@@ -153,18 +144,17 @@ def test_a_buffer_runs_no_python_file_that_was_not_named(tmp_path: Path) -> None
     source = "from pathlib import Path\nfrom replaybench.replay.strategies.uniform import Uniform\n"
     source += "class Mine(Uniform): pass\n"
     own.write_text(source)
-    replay = write(tmp_path / "buffer.h5", f"FIFO[{own}:Mine]")
+    run = write(tmp_path / "buffer.h5", f"FIFO[{own}:Mine]")
     own.write_text(f"{source}Path({str(marker)!r}).touch()\n")  # a stranger's, with whatever he likes
-    with pytest.raises(UserError, match=r"run a Python file.*if you trust that file, say so with --strategy"):
+    with pytest.raises(UserError, match=r"run a Python file.*say so with --strategy"):
         load_replay(tmp_path / "buffer.h5")
     assert not marker.exists()
-    again = load_replay(tmp_path / "buffer.h5", strategy=f"FIFO[{own}:Mine]")
+    again = loaded(run, tmp_path / "buffer.h5", strategy=f"FIFO[{own}:Mine]")
     assert marker.exists()
-    for mine, theirs in zip(use(replay, 2, seed=1), use(again, 2, seed=1), strict=True):
-        np.testing.assert_array_equal(theirs, mine)
+    for mine, theirs in zip(run.history(2), again.history(2), strict=True):
+        assert not difference(mine, theirs)
 
 
-ALARM = 1e-6
 STREAM_FIELDS = {"observation": 2, "action": 1, "reward": 1, "next_observation": 2, "terminated": 1}
 
 
@@ -172,10 +162,9 @@ def write_buffer(path: Path, counts: list[int], steps: int = 1, **changes: Any) 
     """Write a buffer whose numbers tell member and slot: 10⁶ · member + slot, and serial numbers one higher."""
     m, n = len(counts), max(counts)
     number = 1_000_000 * np.arange(m)[:, None] + np.arange(n)
-    shape = (steps,) if steps > 1 else ()
+    column = np.tile(number[..., None, None].astype(np.float32), (steps, 1)) if steps > 1 else number[..., None]
     arrays: dict[str, Any] = {
-        name: np.broadcast_to(number.reshape(m, n, *(1 for _ in shape), 1), (m, n, *shape, width)).astype(np.float32)
-        for name, width in STREAM_FIELDS.items()
+        name: np.repeat(column, width, axis=-1).astype(np.float32) for name, width in STREAM_FIELDS.items()
     }
     arrays["serial"] = np.tile(np.arange(1, n + 1, dtype=np.uint32), (m, 1))
     for name in ("count", "offers", "collected"):
@@ -197,7 +186,6 @@ def open_stream(path: Path, members: Any = range(3), batch: int = 16, **options:
 
 
 def drawn(stream: BufferStream, batches: int) -> np.ndarray:
-    """Return the slots of the next batches, `[M, batches · B]`."""
     return np.concatenate([stream.sample().idx.copy() for _ in range(batches)], axis=1)
 
 
@@ -212,10 +200,9 @@ def test_batches_are_those_of_a_buffer(path: Path) -> None:
                 expected = 1_000_000 * np.arange(3)[:, None] + batch.idx
                 np.testing.assert_array_equal(column, np.repeat(expected[:, :, None], width, axis=2))
             np.testing.assert_array_equal(batch.serial, batch.idx + 1)
-            np.testing.assert_array_equal(batch.probability, np.full((3, 16), 1 / 1010))
-            assert (batch.weight == 1).all()
-            assert (batch.actor_weight == 1).all()
-            assert (batch.rate_factor == 1).all()
+            assert (batch.probability == 1 / 1010).all()
+            for ones in (batch.weight, batch.actor_weight, batch.rate_factor):
+                assert (ones == 1).all()
         batch = stream.sample(Context(update=3, updates_in_phase=7))
         assert (batch.update, batch.updates_in_phase, batch.length) == (3, 7, None)
         stream.annotate(batch, {"td_error": batch.weight})
@@ -291,10 +278,9 @@ def test_recordings_of_unequal_length_and_empty_ones(tmp_path: Path) -> None:
 def test_units_of_several_steps_are_streamed_whole(tmp_path: Path) -> None:
     path = write_buffer(tmp_path / "b.h5", [300, 300], steps=5)
     with open_stream(path, members=range(2)) as stream:
-        batch: ReplayBatch = stream.sample()
+        batch: Any = stream.sample()
         assert batch.observation.shape == (2, 16, 5, 2)
         np.testing.assert_array_equal(batch.reward[0, :, 4, 0], batch.idx[0])
-        assert batch.length is not None
         np.testing.assert_array_equal(batch.length[0], batch.idx[0] % 5 + 1)
 
 

@@ -11,31 +11,10 @@ from hypothesis import strategies as st
 from naive import rank_segments
 from numpy.typing import NDArray
 
-from replaybench.replay.orders.priority_sums import (
-    AgeLog,
-    SumState,
-    age_place,
-    age_renew,
-    cover_range,
-    cover_search,
-    make_sums,
-    new_cover,
-    sum_find,
-    sum_rebuild,
-    sum_set,
-    sum_total,
-)
+from replaybench.replay.orders import priority_sums, rank_order
+from replaybench.replay.orders.priority_sums import AgeLog, SumState, cover_range, cover_search, make_sums, new_cover
 from replaybench.replay.orders.rank_law import first_sums, partial_sum, ranks_below, segment_edges
-from replaybench.replay.orders.rank_order import (
-    INNER,
-    LEAF,
-    NODES,
-    SIZE,
-    RankOrder,
-    order_arrive_all,
-    order_select,
-    order_update_all,
-)
+from replaybench.replay.orders.rank_order import INNER, LEAF, NODES, SIZE, RankOrder, order_select
 from replaybench.runtime.kernel import kernel
 
 
@@ -58,6 +37,12 @@ def assert_order(order: RankOrder, keys: NDArray[np.float32], arrived: NDArray[n
         np.testing.assert_array_equal(select_all(order.state, m), expected)
         assert order.state.head[m, NODES] <= order.state.bound.shape[1]
         assert order.state.head[m, NODES + 1] <= order.state.leaf.shape[1]
+
+
+def change(keys: NDArray[np.float32], slots: NDArray[np.int64], new: NDArray[np.float32]) -> None:
+    """Set keys one after the other, but for slots of −1."""
+    for m, b in np.argwhere(slots >= 0):
+        keys[m, slots[m, b]] = new[m, b]
 
 
 WIDTHS = [1, 2, LEAF - 1, LEAF, LEAF + 1, 2 * LEAF, LEAF * INNER - 1, LEAF * INNER, LEAF * INNER + 1, 20_000]
@@ -98,11 +83,8 @@ def test_batches_match_a_sorted_list(
         if close:
             slots = np.minimum(slots, rng.integers(0, 5))
         new = PATTERNS[pattern](rng, slots.shape).astype(np.float32)
-        order_update_all(order.state, slots, new)
-        for m in range(members):
-            for slot, key in zip(slots[m], np.where(np.isnan(new[m]), np.float32(np.inf), new[m]), strict=True):
-                if slot >= 0:
-                    keys[m, slot] = key
+        rank_order.order_update_all(order.state, slots, new)
+        change(keys, slots, np.where(np.isnan(new), np.float32(np.inf), new))
     assert_order(order, keys)
 
 
@@ -119,7 +101,7 @@ def test_nodes_last_under_adversarial_workloads(capacity: int) -> None:
         slots = rng.permuted(slots, axis=1) if turn % 3 else slots
         kind = [np.full(slots.shape, turn), rng.random(slots.shape), np.sort(slots, 1) * (-1.0) ** turn, slots // 5000]
         new = kind[turn % 4].astype(np.float32)
-        order_update_all(order.state, slots, new)
+        rank_order.order_update_all(order.state, slots, new)
         np.put_along_axis(keys, slots, new, axis=1)
         assert_order(order, keys)
         if turn == 7:
@@ -149,45 +131,20 @@ def test_where_ties_go_by_age_the_newest_is_first(capacity: int) -> None:
     for turn in range(8):
         for number in range(capacity):
             slots, new = rng.integers(-1, capacity, 3), rng.choice(few, 3)
-            order_arrive_all(order.state, slots, new)
+            rank_order.order_arrive_all(order.state, slots, new)
             stored = slots >= 0
             keys[members[stored], slots[stored]] = new[stored]
             arrived[members[stored], slots[stored]] = turn * capacity + number + 1
         slots, new = rng.integers(-1, capacity, (3, 40)), rng.choice(few, (3, 40))
-        for m in range(3):
-            slots[m, np.isnan(keys[m, slots[m]])] = -1
-            for slot, key in zip(slots[m], new[m], strict=True):
-                if slot >= 0:
-                    keys[m, slot] = key
-        order_update_all(order.state, slots, new)
+        slots[np.isnan(np.take_along_axis(keys, slots, axis=1))] = -1
+        change(keys, slots, new)
+        rank_order.order_update_all(order.state, slots, new)
         assert_order(order, keys, arrived)
         np.testing.assert_array_equal(order.column(capacity)[1:, : capacity // 2], keys[1:, : capacity // 2])
         if turn % 3 == 2:
             order = RankOrder(3, capacity, by_age=True)
             order.load_keys(keys, arrived)
             assert_order(order, keys, arrived)
-
-
-class NaiveAges:
-    """Slots in order of arrival, oldest first, each with its priority."""
-
-    def __init__(self) -> None:
-        self.slots: list[int] = []
-        self.priority: dict[int, float] = {}
-
-    def renew(self, slot: int, priority: float) -> None:
-        self.slots = [other for other in self.slots if other != slot] + [slot]
-        self.priority[slot] = priority
-
-
-def assert_ages(log: AgeLog, m: int, naive: NaiveAges, weighted: bool) -> None:
-    state, count = log.state, len(naive.slots)
-    places = [age_place(state, m, count, r) for r in range(count)]
-    assert [int(state.slot_at[m, place]) for place in places] == naive.slots[::-1]
-    if weighted:
-        own = [naive.priority[slot] for slot in naive.slots]
-        np.testing.assert_allclose(sum_total(state.priority, m), sum(own), rtol=1e-12)
-        np.testing.assert_array_equal(state.priority.leaf[m, places[::-1]], np.array(own, np.float32))
 
 
 @given(
@@ -202,7 +159,8 @@ def test_ages_are_the_naive_ones_after_renewals(
 ) -> None:
     """Renewals everywhere, of a few slots again and again, and in turn: many squeezes; saved and loaded between."""
     rng = np.random.Generator(np.random.PCG64(seed))
-    log, naive = AgeLog(2, capacity, weighted), [NaiveAges(), NaiveAges()]
+    log = AgeLog(2, capacity, weighted)
+    naive: list[dict[int, float]] = [{}, {}]  # priorities by slot, in order of arrival
     for length, kind in runs:
         if kind == "load":
             leaves, copy = log.state.priority.leaf.copy(), AgeLog(2, capacity, weighted)
@@ -211,64 +169,58 @@ def test_ages_are_the_naive_ones_after_renewals(
             log = copy
         for i in range(length):
             m = int(rng.integers(2))
-            slot = {"few": int(rng.integers(min(2, capacity))), "turn": i % capacity}.get(
-                kind, int(rng.integers(capacity))
-            )
-            age_renew(log.state, m, slot)
+            reach = min(2, capacity) if kind == "few" else capacity
+            slot = i % capacity if kind == "turn" else int(rng.integers(reach))
+            priority_sums.age_renew(log.state, m, slot)
             priority = float(np.float32(rng.exponential()))
             if weighted:
-                sum_set(log.state.priority, m, log.state.place_of[m, slot], priority)
-            naive[m].renew(slot, priority)
-        for m in range(2):
-            assert_ages(log, m, naive[m], weighted)
+                priority_sums.sum_set(log.state.priority, m, log.state.place_of[m, slot], priority)
+            naive[m].pop(slot, None)
+            naive[m][slot] = priority
+        for m, stored in enumerate(naive):
+            places = [priority_sums.age_place(log.state, m, len(stored), r) for r in range(len(stored))]
+            assert [int(log.state.slot_at[m, place]) for place in places] == [*stored][::-1]
+            if weighted:
+                own = [*stored.values()]
+                np.testing.assert_allclose(priority_sums.sum_total(log.state.priority, m), sum(own), rtol=1e-12)
+                np.testing.assert_array_equal(log.state.priority.leaf[m, places[::-1]], np.array(own, np.float32))
 
 
 SIZES = [1, 2, 15, 16, 17, 255, 256, 257, 4095, 4097, 70_000]
 
 
-def assert_sums(state: SumState, m: int, leaf: np.ndarray, rng: np.random.Generator) -> None:
-    """Check totals and what is found, for `leaf` `[P]`."""
-    np.testing.assert_array_equal(state.leaf[m, : leaf.size], leaf)
-    cumulative = np.cumsum(leaf.astype(np.longdouble))
-    total = float(cumulative[-1])
-    assert sum_total(state, m) == pytest.approx(total, rel=1e-14)
-    if total == 0:
-        return
-    targets = np.r_[0.0, rng.random(40) * total, np.nextafter(total, 0), total, total * 1.001]
-    for target in targets:
-        found = sum_find(state, m, target)
-        assert leaf[found] > 0
-        low, high = np.searchsorted(cumulative, [target - 1e-12 * total, target + 1e-12 * total], side="right")
-        last = np.flatnonzero(leaf)[-1]
-        assert min(low, last) <= found <= min(high, last)
-
-
 @pytest.mark.parametrize("size", SIZES)
 def test_everything_after_random_changes(size: int) -> None:
-    """Members apart; zeros at both ends."""
+    """What is stored, totals, and what is found; members apart, zeros at both ends."""
     rng = np.random.Generator(np.random.PCG64(size))
     state, leaf = make_sums(3, size), np.zeros((3, size), np.float32)
     for _ in range(6):
         for m in range(3):
             for position in rng.integers(0, size, 40):
                 leaf[m, position] = rng.choice([0.0, rng.exponential(), 1e-6, 1e6])
-                sum_set(state, m, position, leaf[m, position])
+                priority_sums.sum_set(state, m, position, leaf[m, position])
         for m in range(3):
-            assert_sums(state, m, leaf[m], rng)
+            np.testing.assert_array_equal(state.leaf[m, :size], leaf[m])
+            cumulative = np.cumsum(leaf[m].astype(np.longdouble))
+            total, present = float(cumulative[-1]), np.flatnonzero(leaf[m])
+            assert priority_sums.sum_total(state, m) == pytest.approx(total, rel=1e-14)
+            targets = np.r_[0.0, rng.random(40) * total, np.nextafter(total, 0), total, total * 1.001]
+            for target in targets if total > 0 else ():
+                found = priority_sums.sum_find(state, m, target)
+                assert found in present
+                low, high = np.searchsorted(cumulative, [target - 1e-12 * total, target + 1e-12 * total], side="right")
+                assert min(low, present[-1]) <= found <= min(high, present[-1])
 
 
-@given(
-    st.integers(1, 600),
-    st.lists(st.tuples(st.integers(0, 599), st.floats(0, 2.0**100, width=32)), max_size=60),
-)
+@given(st.integers(1, 600), st.lists(st.tuples(st.integers(0, 599), st.floats(0, 2.0**100, width=32)), max_size=60))
 @settings(deadline=None, max_examples=60)
 def test_sums_depend_on_the_leaves_alone(size: int, changes: list[tuple[int, float]]) -> None:
     """Bit for bit: a tree that was changed is the tree that is added up from its leaves."""
     changed, rebuilt = make_sums(1, size), make_sums(1, size)
     for position, priority in changes:
-        sum_set(changed, 0, position % size, priority)
+        priority_sums.sum_set(changed, 0, position % size, priority)
     rebuilt.leaf[:] = changed.leaf
-    sum_rebuild(rebuilt, 0)
+    priority_sums.sum_rebuild(rebuilt, 0)
     for one, other in zip(changed, rebuilt, strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -301,7 +253,7 @@ def test_ranges_are_as_if_nothing_lay_outside(size: int) -> None:
         state.leaf[1, :size] = 1e30
         state.leaf[1, inside] = rng.integers(0, 3, inside.size) if turn % 3 else 1
         state.leaf[1, inside[rng.integers(inside.size)]] = 2
-        sum_rebuild(state, 1)
+        priority_sums.sum_rebuild(state, 1)
         position = np.empty(share.size, np.int64)
         total, nodes = _search_within(state, 1, np.array(ranges), share, position)
         cumulative = np.cumsum(state.leaf[1, inside], dtype=np.float64)
@@ -362,13 +314,9 @@ def segments_of(alpha: float, count: int, segments: int) -> list[int]:
 
 @given(st.floats(0, 5), st.integers(0, 300), st.integers(1, 32))
 @settings(deadline=None)
-def test_segments_cover_all_ranks_and_are_at_least_one_wide(alpha: float, more: int, segments: int) -> None:
-    count = segments + more
-    edges = segments_of(alpha, count, segments)
-    assert edges[0] == 0
-    assert edges[-1] == count
-    assert (np.diff(edges) >= 1).all()
-    assert edges == [0, *(ranks.stop for ranks in rank_segments(alpha, count, segments))]
+def test_segments_are_those_of_naive_sums(alpha: float, more: int, segments: int) -> None:
+    edges = segments_of(alpha, segments + more, segments)
+    assert edges == [0, *(ranks.stop for ranks in rank_segments(alpha, segments + more, segments))]
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)

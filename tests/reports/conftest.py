@@ -23,16 +23,12 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two plants, two noise levels, two rates, two learners, five strategies; one run of the fourth strategy failed."""
     folder = tmp_path_factory.mktemp("report")
     strategies = ["FULL[PER]", "FIFO[Uniform]", "FIFO[PER]", HOSTILE, "FULL[Uniform]"]
-    data = made_results(
-        ["PendulumDCSC", "Magman"],
-        ["DDPG", "SAC"],
-        strategies,
-        [0.0, 0.02],
-        [50.0, 100.0],
-        seeds=6,
-        episodes=60,
-        ends=lambda plant, learner, strategy, noise, rate: ENDS[strategy] - 0.1 * learner - 0.05 * plant - 0.02 * noise,
-    )
+    axes = ["PendulumDCSC", "Magman"], ["DDPG", "SAC"], strategies, [0.0, 0.02], [50.0, 100.0]
+
+    def ends(plant: int, learner: int, strategy: int, noise: int, rate: int) -> float:
+        return ENDS[strategy] - 0.1 * learner - 0.05 * plant - 0.02 * noise
+
+    data = made_results(*axes, seeds=6, episodes=60, ends=ends)
     data["reward"].values[0, 0, 3, 1, 1, 2, 30:] = np.nan
     data["reward"].values[1, 1, 1] = np.nan  # cells that were never run
     add_scores(data)

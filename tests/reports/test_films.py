@@ -25,15 +25,6 @@ from replaybench.runtime.errors import UserError
 EXAMPLES = Path(__file__).parents[2] / "replaybench" / "examples"
 
 
-def stored(folder: Path, plant: str) -> Path:
-    kind, config = load_learner("DDPG")
-    agent = kind(config(), LearnerSetting(Task(1, 1, 0.95, 1.0), 0, range(3), 25.0))
-    cell = {"plant": plant, "observe": ["angle"], "learner": "DDPG", "strategy": "FULL[PER]", "noise": 0.1}
-    path = folder / "policy.safetensors"
-    write_policy(path, agent.weights(), {"cell": cell, "policy": policy_facts("DDPG", agent, 25.0)})
-    return path
-
-
 @pytest.mark.parametrize("plant", ["Magman", "MujocoHopper", f"{EXAMPLES / 'cart_pole.py'}:CartPole"])
 def test_plants_move_in_a_film(plant: str, tmp_path: Path, capsys: Capsys) -> None:
     show(plant, tmp_path / "film.gif", seconds=0.4)
@@ -56,7 +47,11 @@ def test_speed_and_length_of_a_film(tmp_path: Path) -> None:
 
 
 def test_a_policy_acts_at_its_rate_on_what_it_observes(tmp_path: Path, capsys: Capsys) -> None:
-    path = stored(tmp_path, "PendulumDCSC")
+    kind, config = load_learner("DDPG")
+    agent = kind(config(), LearnerSetting(Task(1, 1, 0.95, 1.0), 0, range(3), 25.0))
+    cell = {"plant": "PendulumDCSC", "observe": ["angle"], "learner": "DDPG", "strategy": "FULL[PER]", "noise": 0.1}
+    path = tmp_path / "policy.safetensors"
+    write_policy(path, agent.weights(), {"cell": cell, "policy": policy_facts("DDPG", agent, 25.0)})
     show("pendulumdcsc", tmp_path / "film.mp4", (path, 2), seconds=0.4)
     assert "PendulumDCSC under DDPG FULL[PER], member 2" in capsys.readouterr().out
     ffmpeg = importlib.import_module("imageio_ffmpeg")

@@ -38,7 +38,6 @@ def opened_page(browser: Any, report: Path) -> Iterator[Any]:
 
 @pytest.fixture
 def page(opened_page: Any) -> Any:
-    """The page with all filters reset."""
     opened_page.evaluate("document.querySelector('.filters').reset()")
     choose(opened_page, plant="PendulumDCSC")
     return opened_page
@@ -55,7 +54,6 @@ def uncheck(page: Any, axis: str, place: int) -> None:
 
 
 def shown(page: Any, section: str) -> list[str]:
-    """Return the titles of the visible panels of a section."""
     found: list[str] = page.locator(f"#{section} .panel:visible figcaption").all_inner_texts()
     return found
 
@@ -77,7 +75,6 @@ def traces(page: Any, section: str) -> list[str]:
 
 
 def squares(page: Any, section: str) -> list[str]:
-    """Return the numbers in the squares of a section's first visible panel."""
     found: list[str] = plot_of(page, section).evaluate("plot => plot.data.map(trace => trace.text[0][0])")
     return found
 

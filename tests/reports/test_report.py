@@ -22,10 +22,9 @@ from replaybench.experiments.results_file import read_results, write_results
 from replaybench.experiments.statistics import Interval
 from replaybench.reports.page import report as assembly
 from replaybench.reports.page.report import LARGEST, make_report, show_report
-from replaybench.reports.page.report_data import Point, lead, read_report_data
+from replaybench.reports.page.report_data import Point, read_report_data
 from replaybench.reports.page.scores import responses_section, scores_section, strategies_section
 from replaybench.reports.page.summary import summarise
-from replaybench.reports.page.theme import number
 from replaybench.runtime.errors import UserError
 
 
@@ -42,7 +41,6 @@ def study(folder: Path, *ends: float, seeds: int = 8, plants: int = 1) -> Path:
 
 
 def changed(path: Path, change: Callable[[xr.Dataset], Any], name: str = "changed.nc") -> Path:
-    """Write changed results with their scores."""
     data = read_results(path)
     data["episode_steps"] = xr.full_like(data["reward"], 200.0)
     data = found if isinstance(found := change(data), xr.Dataset) else data
@@ -51,43 +49,28 @@ def changed(path: Path, change: Callable[[xr.Dataset], Any], name: str = "change
     return path.with_name(name)
 
 
+def with_snapshots(folder: Path, data: xr.Dataset) -> None:
+    add_snapshots(folder, data)
+    write_results(folder / "results.nc", data)
+
+
 def conclusion(path: Path) -> tuple[str, str]:
     found = summarise(read_report_data(path)).conclusions[0]
     return found.headline, " ".join(found.sentences)
 
 
-def test_differences_are_taken_seed_by_seed() -> None:
-    """The luck of a seed is 100 times the difference, and is the same for both."""
-    rng = np.random.Generator(np.random.PCG64(0))
-    luck = rng.standard_normal(10)
-    found = lead(luck + 0.01, luck + 0.001 * rng.standard_normal(10))
-    assert found.significant
-    assert (found.pairs, found.ahead) == (10, 10)
-    assert found.difference.mean == pytest.approx(0.01, abs=0.001)
-    assert not lead(luck + 0.01, rng.permutation(luck)).significant
-
-
-def test_a_seed_that_failed_under_either_is_no_pair() -> None:
-    one, other = np.array([1.0, np.nan, 3.0, 4.0, 5.0, 6.0]), np.array([0.0, 0.0, np.nan, 3.0, 4.0, 5.0])
-    found = lead(one, other)
-    assert (found.pairs, found.ahead, found.difference.mean) == (4, 4, 1.0)
-    assert not found.significant, "four pairs are too few"
+FIRST = [
+    "ahead of the next best, Resv[Uniform]",
+    "in 8 of 8 seeds: a significant lead (p = 0.008).",
+    "Significantly behind it (p < 0.05): FIFO[Uniform] by 0.2",
+    "FULL[PER] in 2 (of 2); in 2 of them",
+]
 
 
 @pytest.mark.parametrize(
     ("ends", "seeds", "headline", "words"),
     [
-        (
-            (0.6, 0.9, 0.7),
-            8,
-            "FULL[PER] came first",
-            [
-                "ahead of the next best, Resv[Uniform]",
-                "in 8 of 8 seeds: a significant lead (p = 0.008).",
-                "Significantly behind it (p < 0.05): FIFO[Uniform] by 0.2",
-                "FULL[PER] in 2 (of 2); in 2 of them",
-            ],
-        ),
+        ((0.6, 0.9, 0.7), 8, "FULL[PER] came first", FIRST),
         ((0.8, 0.8), 8, "No clear winner: ", ["the lead is not significant (p = ", "If the true difference is "]),
         ((0.3, 0.9), 3, "FULL[PER] scored highest, but there are too few seeds", ["3 seeds are too few for a test"]),
     ],
@@ -151,7 +134,6 @@ def test_small_rewards_and_references_are_not_written_as_0(tmp_path: Path) -> No
 
     page = unescape(make_report(changed(study(tmp_path, 0.8, 0.3), tiny)))
     assert not re.search(r"−0\.0+(?!\d)", page[page.index("<main") :])
-    assert (number(-0.0004), number(-0.4)) == ("−4.0e−04", "−0.40")
 
 
 def test_runs_that_failed_at_once_are_counted(tmp_path: Path) -> None:
@@ -170,14 +152,11 @@ def test_a_condition_in_which_every_run_failed_does_not_change_the_scale_of_othe
     path = changed(study(tmp_path, 0.8, 0.3), lambda data: data["reward"].values[:, :, :, :, 0].fill(np.nan))
     assert responses_section(read_report_data(path)).notes == []
     assert "No strategy has a score in every condition" in conclusion(path)[1]
+    no_scale = changed(path, lambda data: data["reference_dp"].values.fill(np.nan), "no_scale.nc")
+    assert "conditions have no common scale" in conclusion(no_scale)[1]
     nothing = changed(path, lambda data: data["reward"].values.fill(np.nan), "nothing.nc")
     with pytest.raises(UserError, match="every run of .* failed before its first reward was a number"):
         read_report_data(nothing)
-
-
-def test_without_a_common_scale_there_is_no_ranking(tmp_path: Path) -> None:
-    path = changed(study(tmp_path, 0.5, 0.3), lambda data: data["reference_dp"].values.fill(np.nan))
-    assert "conditions have no common scale" in conclusion(path)[1]
 
 
 def test_rise_times_count_runs_that_never_rose(tmp_path: Path) -> None:
@@ -245,8 +224,7 @@ def test_failed_runs_are_counted_and_left_out(report: Path) -> None:
     assert f"1 run failed (a reward that is not finite): 1 of DDPG {HOSTILE}" in text
     point, failed = Point(0, 1, 1), material.series[3]
     assert (failed.strategy, len(material.runs(point, failed))) == (HOSTILE, 6)
-    standing = next(one for one in material.standings[point] if one.series == failed)
-    assert standing.behind is not None
+    standing: Any = next(one for one in material.standings[point] if one.series == failed)
     assert standing.seeds == standing.behind.pairs == 5
 
 
@@ -268,10 +246,7 @@ def test_a_page_is_small_escapes_names_and_names_nothing_outside(report: Path) -
 
 
 def test_a_page_that_would_be_too_large_has_no_pictures(tmp_path: Path, monkeypatch: Patch) -> None:
-    path = study(tmp_path, 0.6, 0.9, seeds=5)
-    data = read_results(path)
-    add_snapshots(tmp_path, data)
-    write_results(path, data)
+    with_snapshots(tmp_path, read_results(study(tmp_path, 0.6, 0.9, seeds=5)))
     whole = make_report(tmp_path)
     assert 'id="policies-1"' in whole
     assert 'id="buffers-1"' in whole
@@ -323,8 +298,8 @@ def test_a_colour_means_the_same_in_all_maps_of_a_page(report: Path, tmp_path: P
     shutil.copy(report.parent / "results.nc", tmp_path)
     path = changed(tmp_path / "results.nc", no_reference)
     raw, words = maps(path), [" ".join(responses_section(read_report_data(one)).lead) for one in (report.parent, path)]
-    assert [text in words[0] for text in ("dynamic programming", "rewards of one plant")] == [True, False]
-    assert [text in words[1] for text in ("dynamic programming", "rewards of one plant")] == [False, True]
+    told = [[text in one for text in ("dynamic programming", "rewards of one plant")] for one in words]
+    assert told == [[True, False], [False, True]]
     ((low, high),) = {(one["zmin"], one["zmax"]) for squares in raw.values() for one in squares}
     values = [one["z"][0][0] for one in raw["responses"]]
     assert (low, high) == pytest.approx((min(values), max(values)))
@@ -369,11 +344,7 @@ CELL = {"plant": "none", "parameters": {}, "fingerprint": ""}
     [(CELL, (3,), "origin is not of shape"), (CELL, (), "origin is not of shape"), (3, (1, 3, 10), "is missing")],
 )
 def test_damaged_snapshots_are_one_line(cell: Any, origin: tuple[int, ...], words: str, tmp_path: Path) -> None:
-    data = made_results(
-        ["Magman"], ["DDPG"], ["FULL[Uniform]"], [0.0], [100.0], seeds=2, episodes=60, ends=lambda *_: 0.5, exact=False
-    )
-    add_snapshots(tmp_path, data)
-    write_results(tmp_path / "results.nc", data)
+    with_snapshots(tmp_path, read_results(study(tmp_path, 0.5, seeds=2)).isel(frequency=[1]))
     arrays = {"origin": np.zeros(origin, np.int64), "collected": np.zeros((1, 10)), "exploration": np.zeros((1, 3))}
     (path,) = tmp_path.glob("cells/*/snapshots.h5")
     write_record(path, "snapshots", {"cell": cell, "rounds": ROUNDS}, arrays)

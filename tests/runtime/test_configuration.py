@@ -37,7 +37,6 @@ class Thing:
     ("table", "expected"),
     [
         ({}, Thing()),
-        ({"shape": {}}, Thing()),
         ({"shape": {"radius": 3}}, Thing(shape=Round(radius=3.0))),
         ({"shape": {"form": "round", "kind": "none"}}, Thing(shape=Round(kind="none"))),
         ({"shape": {"form": "oblong", "sides": [3, 4]}}, Thing(shape=Oblong(sides=(3.0, 4.0)))),
@@ -73,7 +72,6 @@ def test_mistakes_are_one_line(table: dict[str, Any], words: str) -> None:
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [
-        (0.0, "0.0 s"),
         (0.44, "0.4 s"),
         (9.94, "9.9 s"),
         (9.96, "10 s"),
@@ -83,10 +81,8 @@ def test_mistakes_are_one_line(table: dict[str, Any], words: str) -> None:
         (599.4, "9 min 59 s"),
         (599.6, "10 min"),
         (3599, "1 h"),
-        (2.75 * 3600, "2 h 45 min"),
         (86_369, "23 h 59 min"),
         (86_371, "1 day"),
-        (49 * 3600, "2 days 1 h"),
         (3936 * 60, "2 days 18 h"),
     ],
 )

@@ -14,18 +14,10 @@ from replaybench.envs.registry import PLANTS, is_installed, make_plant
 from replaybench.experiments.study import Study
 from replaybench.replay.strategies.interface import Retention
 from replaybench.replay.strategies.notation import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS, parse
+from replaybench.runtime import user_file
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.source_hash import made_of
-from replaybench.runtime.user_file import (
-    InFile,
-    Registry,
-    canonical,
-    class_in_file,
-    imports_only,
-    located,
-    names_from,
-    shortened,
-)
+from replaybench.runtime.user_file import InFile, Registry, canonical, class_in_file, imports_only, located, names_from
 
 FILE = """
 from replaybench.replay.strategies.interface import Retention, RunningRetention
@@ -43,14 +35,11 @@ class _Running(RunningRetention):
 """
 
 
-def test_legends_leave_out_the_paths_of_users_files() -> None:
+def test_legends_leave_out_the_paths_of_users_files_unless_names_would_read_alike() -> None:
     names = ["FIFO[Uniform]", "Drop(0.2)*FIFO[my files/a.py:Newest(0.5)+IS]", "far/own.py:Mine:slow"]
-    assert list(shortened(names).values()) == ["FIFO[Uniform]", "Drop(0.2)*FIFO[Newest(0.5)+IS]", "Mine:slow"]
-
-
-def test_names_that_would_read_alike_keep_their_paths() -> None:
+    assert list(user_file.shortened(names).values()) == ["FIFO[Uniform]", "Drop(0.2)*FIFO[Newest(0.5)+IS]", "Mine:slow"]
     names = ["FIFO[a.py:Mine]", "FIFO[b.py:Mine]"]
-    assert shortened(names) == {name: name for name in names}
+    assert user_file.shortened(names) == {name: name for name in names}
 
 
 @pytest.mark.parametrize("given", ["offers, capacity, slots", "offers, *others", "a, b, c, d=0"])
@@ -112,11 +101,27 @@ def _forget(before: set[str]) -> None:
             del sys.modules[name]
 
 
-def mine(folder: Path, helper: str, imported: str = "from helper import SHARE", file: str = "helper.py") -> type[Any]:
-    (folder / file).parent.mkdir(parents=True, exist_ok=True)
-    (folder / file).write_text(helper)
-    (folder / "mine.py").write_text(MINE.replace("IMPORTED", imported))
-    return class_in_file(InFile(folder / "mine.py", "Mine"), "retention", Retention)
+def mine(
+    folder: Path, helper: str, imported: str = "from helper import SHARE", file: str = "helper.py", own: str = "mine.py"
+) -> type[Any]:
+    for name, text in ((file, helper), (own, MINE.replace("IMPORTED", imported))):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    importlib.invalidate_caches()
+    return class_in_file(InFile(folder / own, "Mine"), "retention", Retention)
+
+
+def assert_both_count(folder: Path, *names: str) -> None:
+    """Check that two values of a number in a file that `Mine` imports are two things that the class is made of."""
+    told = set()
+    for share in (0.25, 0.125):
+        before = set(sys.modules)
+        found = mine(folder, f"SHARE = {share}\n", *names)
+        assert found.share == share
+        told.add(made_of(found))
+        _forget(before)
+    assert len(told) == 2
+    assert Path(names[1]).name in told.pop()
 
 
 @pytest.mark.parametrize("file", ["helper.py", "helper/__init__.py"])
@@ -145,16 +150,7 @@ def test_nor_a_file_beside_it(tmp_path: Path) -> None:
     ],
 )
 def test_a_number_of_another_file_is_part_of_what_a_class_is_made_of(imported: str, file: str, tmp_path: Path) -> None:
-    told = set()
-    for share in (0.25, 0.125):
-        before = set(sys.modules)
-        found = mine(tmp_path, f"SHARE = {share}\n", imported, file)
-        assert found.share == share
-        assert Path(file).name in made_of(found)
-        told.add(made_of(found))
-        _forget(before)
-        importlib.invalidate_caches()
-    assert len(told) == 2
+    assert_both_count(tmp_path, imported, file)
 
 
 def test_a_package_counts_by_its_version_though_only_a_number_is_taken(tmp_path: Path) -> None:
@@ -175,22 +171,9 @@ def test_a_folder_named_like_an_installed_package_is_no_neighbour(tmp_path: Path
 def test_a_file_called_init_has_the_neighbours_of_its_own_folder(tmp_path: Path) -> None:
     """It is a file as any other, and no package."""
     (tmp_path / "helper.py").write_text("SHARE = 0.5\n")
-    folder = tmp_path / "own"
-    folder.mkdir()
-    (folder / "__init__.py").write_text(MINE.replace("IMPORTED", "from helper import SHARE"))
-    told = set()
-    for share in (0.25, 0.125):
-        before = set(sys.modules)
-        (folder / "helper.py").write_text(f"SHARE = {share}\n")
-        importlib.invalidate_caches()
-        found = class_in_file(InFile(folder / "__init__.py", "Mine"), "retention", Retention)
-        assert found.share == share
-        told.add(made_of(found))
-        _forget(before)
-    assert len(told) == 2
-    (folder / "__init__.py").write_text(MINE.replace("IMPORTED", "from .helper import SHARE"))
+    assert_both_count(tmp_path / "own", "from helper import SHARE", "helper.py", "__init__.py")
     with pytest.raises(UserError, match="line 3: ImportError: attempted relative import with no known parent package"):
-        class_in_file(InFile(folder / "__init__.py", "Mine"), "retention", Retention)
+        mine(tmp_path / "own", "SHARE = 0.5\n", "from .helper import SHARE", own="__init__.py")
 
 
 REGISTRIES: list[Registry] = [PLANTS, LEARNERS, ENTRIES, RETENTIONS, SAMPLINGS, WEIGHTINGS, REFER]
@@ -240,7 +223,6 @@ def package(tmp_path: Path, monkeypatch: Patch) -> Iterator[Path]:
 
 
 def forget() -> None:
-    """Let registries look again for what is installed."""
     importlib.invalidate_caches()
     for registry in REGISTRIES:
         vars(registry).pop("offered", None)

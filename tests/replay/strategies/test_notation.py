@@ -82,7 +82,6 @@ def test_canonical_text_parses_to_the_same_strategy(strategy: Strategy) -> None:
 @pytest.mark.parametrize(
     ("text", "canonical"),
     [
-        ("FIFO[Uniform]", "FIFO[Uniform]"),
         (" fifo [ uniform ] ", "FIFO[Uniform]"),
         ("FULL DB[PER]", "FULL[PER]"),
         ("full_db[PER]", "FULL[PER]"),
@@ -90,31 +89,23 @@ def test_canonical_text_parses_to_the_same_strategy(strategy: Strategy) -> None:
         ("reservoir[PER_0.5]", "Resv[PER(0.5)]"),
         ("expl_1.2[Uniform]", "Expl(1.2)[Uniform]"),
         ("tde_1.2[PER_0.7]", "TDE(1.2)[PER]"),
-        ("TDE[Uniform]", "TDE[Uniform]"),
         ("TDE(1.0)[Uniform]", "TDE[Uniform]"),
         ("Expl(1.2, segments=none)[Uniform]", "Expl(alpha=1.2, segments=none)[Uniform]"),
         ("Expl(1.2, authors)[Uniform]", "Expl(1.2)[Uniform]"),
-        ("TDE(segments=5)[Uniform]", "TDE(segments=5)[Uniform]"),
-        ("FULL[PER(0.5)+IS]", "FULL[PER(0.5)+IS]"),
         ("FULL[PER(alpha=0.5)]", "FULL[PER(0.5)]"),
         ("FULL[PER(1)]", "FULL[PER(1.0)]"),
         ("FULL[PER+IS(0.4→1)]", "FULL[PER+IS(0.4)]"),
-        ("FULL[PER+IS(0.4)]", "FULL[PER+IS(0.4)]"),
         ("FULL[PER+IS(0.4->0.9)]", "FULL[PER+IS(first=0.4, last=0.9)]"),
         ("FULL[PER+IS(last=0.9)]", "FULL[PER+IS(last=0.9)]"),
         ("FULL[PER+IS(normalise=true)]", "FULL[PER+IS(normalise=true)]"),
         ("FIFO[uniform+fis]", "FIFO[Uniform+FIS]"),
         ("FIFO[aer]", "FIFO[AER]"),
         ("FIFO[AER(4, alpha=1)]", "FIFO[AER(first=4.0, alpha=1.0)]"),
-        ("FIFO[ERE+PER]", "FIFO[ERE+PER]"),
         ("FIFO[ERE+PERprop(0.9)]", "FIFO[ERE+PER(0.9)]"),
         ("FIFO[ERE(0.99, c_min=100)+PER+FIS]", "FIFO[ERE(eta=0.99, c_min=100)+PER+FIS]"),
-        ("FIFO[ERE(phase=1000)+PER]", "FIFO[ERE(phase=1000)+PER]"),
-        ("Drop(rate)*FIFO[Uniform]", "Drop(rate)*FIFO[Uniform]"),
         ("Drop*FIFO[Uniform]", "Drop(rate)*FIFO[Uniform]"),
         ("Drop(0.5)·Synth(action=0.2)·FIFO[Uniform]", "Drop(0.5)*Synth(action=0.2)*FIFO[Uniform]"),
         ("Synth(state=0.1)*Drop(0.5)*FIFO[Uniform]", "Drop(0.5)*Synth(state=0.1)*FIFO[Uniform]"),
-        ("FIFO[Uniform+ReFER]", "FIFO[Uniform+ReFER]"),
         ("FIFO[Uniform+ReF-ER]", "FIFO[Uniform+ReFER]"),
         ("fifo[uniform+refer]", "FIFO[Uniform+ReFER]"),
         ("FIFO[Uniform+ReFER1]", "FIFO[Uniform+ReFER-1]"),
@@ -123,11 +114,9 @@ def test_canonical_text_parses_to_the_same_strategy(strategy: Strategy) -> None:
         ("FIFO[PER+ReFER+IS]", "FIFO[PER+IS+ReFER]"),
         ("FIFO[ERE+ReFER+PER]", "FIFO[ERE+PER+ReFER]"),
         ("FIFO[Uniform+ReFER(4)]", "FIFO[Uniform+ReFER]"),
-        ("FIFO[Uniform+ReFER(2)]", "FIFO[Uniform+ReFER(2.0)]"),
         ("FIFO[Uniform+ReF-ER-1(2, 0)]", "FIFO[Uniform+ReFER-1(c=2.0, anneal=0.0)]"),
         ("FIFO[Uniform+ReFER(far=0.2, beta_rate=1e-4)]", "FIFO[Uniform+ReFER(far=0.2, beta_rate=0.0001)]"),
         ("FIFO[Uniform+ReFER-2(kl=PI_MU, beta_rate=none)]", "FIFO[Uniform+ReFER-2(kl=pi_mu)]"),
-        ("Drop(0.5)*FarPol[Uniform+ReFER]", "Drop(0.5)*FarPol[Uniform+ReFER]"),
     ],
 )
 def test_every_spelling_is_read_as_the_canonical_one(text: str, canonical: str) -> None:
@@ -136,8 +125,6 @@ def test_every_spelling_is_read_as_the_canonical_one(text: str, canonical: str) 
 
 def test_parts_and_their_parameters_become_a_strategy() -> None:
     assert parse("FULL[PER(0.5)+IS]") == Strategy(FULL(), PER(0.5), IS())
-    assert parse("Resv[Uniform]") == Strategy(Resv(), Uniform())
-    assert parse("FIFO[Uniform]").retention == FIFO()
     assert parse("expl_1.2[PER]") == Strategy(Expl(1.2), PER(0.7))
     assert parse("FIFO[ERE+PER]").sampling == EREPER(priorities=PERprop())
     assert parse("FIFO[ERE+PER]").weights == IS(0.6, 0.6, normalise=True, all_networks=True)
@@ -171,21 +158,13 @@ def test_parts_and_their_parameters_become_a_strategy() -> None:
         ("FIFO[Uniform(3)]", "takes no parameter"),
         ("FULL(100)[PER]", "keeps everything and has no capacity"),
         ("FIFO[Uniform+IS]", "its draws have equal chances, so all weights would be 1"),
-        ("FIFO[ERE+IS]", "all draws of a batch have equal chances"),
-        ("FIFO[Annealed+IS]", "equal chances"),
-        ("FIFO[Annealed(0.5)]", "Annealed: λ₀ must be at least 1"),
         ("FIFO[AER+IS]", "the chances of its draws are not known"),
-        ("FIFO[PER+IS+FIS]", "name one of them"),
-        ("FIFO[PER+FIS+IS]", "name one of them"),
         ("FIFO[PER+IS+IS]", "IS twice"),
         ("FIFO[PER+FIS+IS+FIS]", "FIS twice"),
         ("FIFO[ERE+PER+PER]", "PER twice"),
         ("Drop*Drop(0.5)*FIFO[PER]", "Drop twice"),
         ("FIFO[PER+PER]", "has two samplings"),
         ("FIFO[PER+ERE]", "has two samplings; name one of them, or ERE+PER"),
-        ("FIFO[PER(-1)]", "finite number ≥ 0"),
-        ("FIFO[PER(nan)]", "finite number ≥ 0"),
-        ("FIFO[PER+IS(2)]", "[0, 1]"),
         ("FIFO[PER+IS(normalise=1)]", "true or false"),
         ("FIFO[?]", "at character 6"),
         ("FIFO[]", "a name is missing"),
@@ -194,27 +173,27 @@ def test_parts_and_their_parameters_become_a_strategy() -> None:
         ("FIFO[Uniform+ReFER-1+ReFER-2]", "has ReFER twice"),
         ("FIFO[Uniform+ReFER-3]", "did you mean ReFER"),
         ("FIFO[Uniform+ReFER_1]", "write ReFER-1 for Rule 1 alone"),
-        ("FIFO[Uniform+ReFER(0)]", "c must be a finite number > 0"),
-        ("FIFO[Uniform+ReFER-1(inf)]", "c must be a finite number > 0"),
+        *((f"FIFO[Uniform+ReFER{c}]", "c must be a finite number > 0") for c in ("(0)", "-1(inf)")),
         ("FIFO[Uniform+ReFER(anneal=-1)]", "anneal must be a finite number ≥ 0"),
-        ("FIFO[Uniform+ReFER-2(far=0)]", "in (0, 1)"),
-        ("FIFO[Uniform+ReFER(far=1)]", "in (0, 1)"),
-        ("FIFO[Uniform+ReFER(beta=1.5)]", "beta must lie in [0, 1]"),
-        ("FIFO[Uniform+ReFER(beta=nan)]", "beta must lie in [0, 1]"),
+        *((f"FIFO[Uniform+{far}]", "in (0, 1)") for far in ("ReFER-2(far=0)", "ReFER(far=1)")),
+        *((f"FIFO[Uniform+ReFER(beta={wrong})]", "beta must lie in [0, 1]") for wrong in ("1.5", "nan")),
         ("FIFO[Uniform+ReFER(beta_rate=-1)]", "beta_rate must lie in [0, 1] or be none"),
-        ("FIFO[Uniform+ReFER(kl=both)]", "kl of ReFER must be mu_pi or pi_mu, not 'both'"),
-        ("FIFO[Uniform+ReFER(kl=1)]", "kl of ReFER must be mu_pi or pi_mu, not '1'"),
+        *(
+            (f"FIFO[Uniform+ReFER(kl={wrong})]", f"kl of ReFER must be mu_pi or pi_mu, not '{wrong}'")
+            for wrong in ("both", 1)
+        ),
         ("FIFO[Uniform+ReFER-1(beta=1)]", "unknown parameter of ReFER-1"),
         ("FIFO[Uniform+ReFER-1(1, 2, 3)]", "takes 2 parameter"),
         *((f"FIFO[ERE({wrong})]", "ERE") for wrong in ("0.0", "1.1", "nan", "last=0.0", "c_min=0", "phase=1")),
         *((f"FIFO[AER({wrong})]", "AER") for wrong in ("0.5", "inf", "alpha=0.0", "alpha=1.5")),
-        *((f"FIFO[{wrong})]", "finite number") for wrong in ("PER(inf", "PERprop(-1", "PERprop(nan")),
+        *((f"FIFO[PER({wrong})]", "finite number ≥ 0") for wrong in ("-1", "nan", "inf")),
+        *((f"FIFO[PERprop({wrong})]", "finite number") for wrong in ("-1", "nan")),
+        ("FIFO[Annealed(0.5)]", "Annealed: λ₀ must be at least 1"),
+        *((f"Drop({wrong})*FIFO[Uniform]", "[0, 1)") for wrong in ("1.0", "-0.1")),
         *((f"FIFO[PERprop(epsilon={wrong})]", "finite number above 0") for wrong in ("0.0", "inf")),
         *((f"{wrong})[Uniform]", "α must be") for wrong in ("TDE(-1", "TDE(nan", "Expl(inf")),
         *((f"TDE(segments={wrong})[Uniform]", "segments") for wrong in ("0", "2.5", "all")),
         *((f"FIFO[PER+{wrong})]", "[0, 1]") for wrong in ("IS(1.2", "IS(0.5, -0.1", "FIS(2.0")),
-        ("Drop(1.0)*FIFO[Uniform]", "[0, 1)"),
-        ("Drop(-0.1)*FIFO[Uniform]", "[0, 1)"),
         ("Synth*FIFO[Uniform]", "e.g. Synth(state=0.1)"),
         ("Synth(state=1.5)*FIFO[Uniform]", "probability"),
         ("Synth(state=0.6, action=0.6)*FIFO[Uniform]", "sum lies in (0, 1]"),
@@ -242,6 +221,8 @@ def test_a_bounded_retention_may_name_its_capacity() -> None:
         parse("FULL(500)[Uniform]")
     with pytest.raises(UserError, match="FULL: capacity must be left out"):
         FULL(capacity=500)
+    with pytest.raises(UserError, match="kl is mu_pi or pi_mu, not reverse"):
+        ReFER(kl="reverse")  # type: ignore[arg-type]
 
 
 def test_the_defaults_are_those_of_the_paper() -> None:
@@ -251,8 +232,3 @@ def test_the_defaults_are_those_of_the_paper() -> None:
     rules = {name: refer.rules for name, refer in parsed.items() if refer is not None}
     assert rules == {"ReFER": (1, 2), "ReFER-1": (1,), "ReFER-2": (2,)}
     assert parse("FIFO[Uniform]").refer is None
-
-
-def test_a_divergence_that_is_none_is_refused() -> None:
-    with pytest.raises(UserError, match="kl is mu_pi or pi_mu, not reverse"):
-        ReFER(kl="reverse")  # type: ignore[arg-type]

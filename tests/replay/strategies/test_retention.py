@@ -1,31 +1,15 @@
-"""Retention: which experience a full buffer overwrites."""
-
-import dataclasses
-from fractions import Fraction
-from typing import Any
+"""What enters a buffer, with `Drop` and `Synth`, and which experience a full one overwrites."""
 
 import numpy as np
 import pytest
-from buffers import FIELDS, FarRule, chi_square, fill, make, saved
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from buffers import FIELDS, Model, chi_square, fill, make, saved
 from naive import rank_segments
 
 from replaybench.replay.buffer import Replay
-from replaybench.replay.storage.slots import segment
+from replaybench.replay.storage.slots import STEP, segment
+from replaybench.replay.strategies.entry import Drop
 from replaybench.replay.strategies.notation import RETENTIONS, parse
 from replaybench.runtime.errors import UserError
-
-
-def victims(replay: Replay, offers: int, draws: int) -> np.ndarray:
-    """Return how often each slot is the victim, were one taken `draws` times; the last count is that of 'none'."""
-    capacity, members = replay.slots, len(replay.count)
-    counts = np.zeros(capacity + 1, np.int64)
-    for _ in range(draws):
-        slots = np.full(members, -2)
-        replay.retention.slots(np.full(members, offers), capacity, slots)
-        counts += np.bincount(np.where(slots < 0, capacity, slots), minlength=capacity + 1)
-    return counts
 
 
 @pytest.mark.parametrize(("capacity", "parts"), [(100, 3), (1999, 3), (5000, 10)])
@@ -34,7 +18,11 @@ def test_the_authors_cut_capacity_by_500_but_at_least_in_three(capacity: int, pa
     replay = make("Expl(1.0)[Uniform]", members=200, capacity=capacity)
     for value in range(capacity):
         fill(replay, 1, exploration=value)
-    counts = victims(replay, capacity, 100)[:capacity]
+    counts = np.zeros(capacity, np.int64)
+    for _ in range(100):
+        slots = np.full(200, -2)
+        replay.retention.slots(np.full(200, capacity), capacity, slots)
+        counts += np.bincount(slots, minlength=capacity)
     by_part = [counts[ranks.start : ranks.stop].sum() for ranks in rank_segments(1.0, capacity, parts)]
     chi_square(np.array(by_part), np.full(parts, 20_000 / parts))
     first = counts[: len(rank_segments(1.0, capacity, parts)[0])]
@@ -47,119 +35,52 @@ def test_every_retention_says_whether_it_is_bounded() -> None:
     assert [name for name, kind in RETENTIONS.items() if kind().in_turn] == ["FIFO", "FULL"]
 
 
-MEMBERS, BATCH = 3, 4
-
-
-class Account:
-    """One member's steps as [serial, episode, far]; `victims` are the serials that go next, the first one first."""
-
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        self.steps: list[list[Any]] = []
-        self.victims: list[int] = []
-
-    def add(self, serial: int, episode: int, far: float) -> None:
-        if len(self.steps) == self.capacity:
-            if not self.victims:
-                self.choose(episode)
-            gone = self.victims.pop(0)
-            self.steps = [step for step in self.steps if step[0] != gone]
-        self.steps.append([serial, episode, far])
-
-    def choose(self, under_way: int) -> None:
-        episodes = sorted({step[1] for step in self.steps})
-        candidates = [episode for episode in episodes if episode != under_way] or episodes
-        flags = {e: [far for _, episode, far in self.steps if episode == e] for e in candidates}
-        chosen = max(candidates, key=lambda e: (Fraction(int(sum(flags[e])), len(flags[e])), -e))
-        self.victims = sorted(serial for serial, episode, _ in self.steps if episode == chosen)
-
-
-class Pair:
-    def __init__(self, strategy: str, capacity: int, seed: int) -> None:
-        self.strategy, self.capacity = strategy, capacity
-        self.rng = np.random.Generator(np.random.PCG64(seed))
-        self.accounts = [Account(capacity) for _ in range(MEMBERS)]
-        self.episode, self.length = np.zeros(MEMBERS, int), np.zeros(MEMBERS, int)
-        self.replay = self.fresh()
-
-    def fresh(self) -> Replay:
-        return Replay(parse(self.strategy), FIELDS, self.capacity, 0, range(MEMBERS), BATCH, traces=FarRule())
-
-    def add(self, count: int) -> None:
-        for _ in range(count):
-            step = {name: np.zeros((MEMBERS, width), np.float32) for name, width in FIELDS.items()}
-            far = (self.rng.random((MEMBERS, 1)) < 0.4).astype(np.float32)
-            active = self.rng.random(MEMBERS) < 0.8
-            ended = self.rng.random(MEMBERS) < 0.25
-            before = self.replay.offers.copy()
-            self.replay.add({**step, "far": far}, active, ended)
-            for m, account in enumerate(self.accounts):
-                if self.replay.offers[m] > before[m]:
-                    account.add(int(self.replay.collected[m]), int(self.episode[m]), float(far[m, 0]))
-                self.episode[m] += active[m] and ended[m]
-            self.compare()
-
-    def annotate(self, late: int) -> None:
-        """Some of what was drawn is another's slot by now."""
-        batch = self.replay.sample()
-        drawn = dataclasses.replace(batch, idx=batch.idx.copy(), serial=batch.serial.copy())
-        self.add(late)
-        far = np.tile((self.rng.random((MEMBERS, 1)) < 0.5).astype(np.float32), BATCH)
-        self.replay.annotate(drawn, {"far": far})
-        for m, account in enumerate(self.accounts):
-            for step in account.steps:
-                if step[0] in drawn.serial[m]:
-                    step[2] = float(far[m, 0])
-
-    def reload(self) -> None:
-        state = saved(self.replay)
-        self.replay = self.fresh()
-        self.replay.load_state_dict(state)
-
-    def compare(self) -> None:
-        for m, account in enumerate(self.accounts):
-            held = self.replay.columns.serial[m, : self.replay.count[m]].tolist()
-            assert sorted(held) == [step[0] for step in account.steps]
-
-
-OPERATION = st.one_of(
-    st.tuples(st.just("add"), st.integers(1, 20)),
-    st.tuples(st.just("annotate"), st.integers(0, 4)),
-    st.just(("reload",)),
-)
-
-
-@settings(deadline=None, max_examples=60)
-@given(st.sampled_from(["", "Drop(0.4)*"]), st.integers(1, 24), st.integers(0, 2**32), st.lists(OPERATION, max_size=12))
-def test_what_is_stored_is_what_the_account_holds(
-    entry: str, capacity: int, seed: int, operations: list[tuple[Any, ...]]
-) -> None:
-    pair = Pair(f"{entry}FarPol[Uniform]", capacity, seed)
-    pair.add(2 * capacity)
-    for name, *arguments in operations:
-        getattr(pair, name)(*arguments)
-    pair.add(capacity)
-
-
-def episodes(replay: Replay, *far: list[int]) -> None:
-    """Add whole episodes of one member, whose steps are far-policy or not."""
-    for flags in far:
-        for t, flag in enumerate(flags):
-            step = {name: np.zeros((1, width), np.float32) for name, width in FIELDS.items()}
-            over = np.array([t == len(flags) - 1])
-            replay.add({**step, "far": np.full((1, 1), flag, np.float32)}, np.ones(1, np.bool_), over)
-
-
-def test_a_learner_without_the_trace_is_refused() -> None:
-    with pytest.raises(UserError, match=r"FarPol\[Uniform\] selects by the trace 'far', which this learner does not"):
-        Replay(parse("FarPol[Uniform]"), FIELDS, 10, 0, range(1), BATCH)
-    with pytest.raises(UserError, match="traces follow single steps: replay steps, not units of 3"):
-        Replay(parse("FarPol[Uniform]"), FIELDS, 10, 0, range(1), BATCH, segment(3), traces=FarRule())
-
-
 @pytest.mark.parametrize("victim", [[-1, 2], [3, 2], [1, 2**40]])
 def test_a_victim_that_was_never_collected_is_refused(victim: list[int]) -> None:
-    replay = make("FarPol[Uniform]", capacity=4, batch=BATCH)
-    episodes(replay, [0, 0, 0], [0, 0, 0])
+    replay = make("FarPol[Uniform]", capacity=4)
+    fill(replay, 6)
     with pytest.raises(ValueError, match="was never collected"):
         replay.load_state_dict({**saved(replay), "far_victim": np.array([victim])})
+
+
+def build(strategy: str, members: int, fields: dict[str, int] = FIELDS) -> Replay:
+    return Replay(parse(strategy), fields, 40, 0, range(members), 4, model=Model())
+
+
+@pytest.mark.parametrize(("frequency", "probability"), [(100, 0.5), (200, 0.75), (50, 0.0), (10, 0.0)])
+def test_the_drop_rate_follows_the_control_rate(frequency: float, probability: float) -> None:
+    strategy = parse("Drop(rate)*FIFO[Uniform]").at(frequency)
+    assert strategy.drop == Drop(probability)
+    assert strategy.entry_share == 1 - probability
+
+
+def test_what_was_measured_stays_where_it_was_and_a_model_has_no_noise() -> None:
+    """A synthetic action keeps the state with its noise and the policy of that state; no measured one is within ±1."""
+    fields = {**FIELDS, "sensor_noise": 2, "actuator_noise": 1, "behaviour_mean": 1}
+    real = {"sensor_noise": 0.5, "actuator_noise": 0.25, "behaviour_mean": 0.75}
+    replay = build("Synth(state=0.3, action=0.3)*FIFO[Uniform]", 20, fields)
+    fill(replay, 40, start=7, **real)
+    observation, action = replay.columns.column("observation"), replay.columns.column("action")
+    of_state = np.asarray((abs(observation) <= 1).all(axis=2))
+    made = of_state | (abs(action[..., 0]) <= 1)
+    assert 0 < of_state.sum() < made.sum() < made.size
+    for name, changed, to in (
+        ("sensor_noise", of_state, 0.0),
+        ("actuator_noise", made, 0.0),
+        ("behaviour_mean", of_state, observation[of_state][:, :1] / 4),
+    ):
+        column = replay.columns.column(name)
+        np.testing.assert_array_equal(column[changed], np.broadcast_to(to, column[changed].shape))
+        assert (column[~changed] == real[name]).all()
+
+
+def test_synthesis_needs_a_model_and_single_steps() -> None:
+    for unit, words in ((STEP, "a plant with a model"), (segment(2), "breaks the trajectory in a unit")):
+        with pytest.raises(UserError, match=words):
+            make("Synth(state=0.1)*FIFO[Uniform]", unit=unit)
+
+
+def test_which_slots_are_synthetic_is_kept_only_where_they_are_renewed() -> None:
+    plain, renewed = (build(f"Synth({text})*FIFO[Uniform]", 2) for text in ("state=0.1", "state=0.1, refresh=0.9"))
+    assert [running.synth and running.synth.synthetic.shape for running in (plain, renewed)] == [(2, 0), (2, 40)]
+    assert ("synthetic" in plain.state_dict(), "synthetic" in renewed.state_dict()) == (False, True)
