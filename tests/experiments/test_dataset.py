@@ -1,5 +1,6 @@
 """The results dataset: assembly from files, its file, and forged content."""
 
+import dataclasses
 import hashlib
 import io
 import time
@@ -15,13 +16,12 @@ from cells import small_cell, small_study
 from commands import Capsys, refused
 from drawn_studies import USABLE, Rewards, stored
 
-from replaybench.baselines.references import Reference
 from replaybench.data.record import write_record
 from replaybench.experiments import dataset, results_file
 from replaybench.experiments.cell import run_cell
 from replaybench.experiments.dataset import AXES, assemble, describe
 from replaybench.experiments.results_file import read_results, write_results
-from replaybench.experiments.study import Cell, Study
+from replaybench.experiments.study import Cell
 from replaybench.experiments.tables import noise_tables, score_tables
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.provenance import Code, ComputeSession, session_facts
@@ -35,11 +35,8 @@ ENDS = {"PendulumDCSC": (-10.0, -5.0), "Magman": (-10.0, -8.001)}
 
 
 def cells(**changes: Any) -> list[Cell]:
-    study: dict[str, Any] = {
-        "name": "t", "plants": ("PendulumDCSC", "Magman"), "strategies": ("FIFO[Uniform]", "FULL[PER]"),
-        "noise": (0.0, 0.02), "seeds": 3, "episodes": EPISODES, "block": 2, "capacity": 100,
-    }  # fmt: skip
-    return Study(**{**study, **changes}).cells()
+    axes = {"plants": ("PendulumDCSC", "Magman"), "strategies": ("FIFO[Uniform]", "FULL[PER]"), "noise": (0.0, 0.02)}
+    return small_study(**axes | {"seeds": 3, "episodes": EPISODES, "block": 2, "capacity": 100} | changes).cells()
 
 
 def arrays(cell: Cell) -> dict[str, np.ndarray]:
@@ -57,16 +54,12 @@ def arrays(cell: Cell) -> dict[str, np.ndarray]:
 def made(tmp_path: Path) -> tuple[xr.Dataset, list[Cell]]:
     """A dataset of which the last cell is not there yet."""
     everything = cells()
-    for number, cell in enumerate(everything[:-1]):
-        stints = [
-            ComputeSession(code, f"2026-01-0{1 + k}T00:00:00Z", 10.0 * number + k) for k, code in enumerate(CODES)
-        ]
+    for n, cell in enumerate(everything[:-1]):
+        stints = [ComputeSession(code, f"2026-01-0{1 + k}T00:00:00Z", 10.0 * n + k) for k, code in enumerate(CODES)]
         write_record(tmp_path / cell.id / "scores.h5", "scores", session_facts(stints), arrays(cell))
     references = {
-        (plant, 50.0, noise): Reference(
-            plant, 50.0, noise, ends[0], 1.0, -9.0, -7.0, ends[1], ends[1], ends[1], 0.95, (3, 4), 3, 9, "paper"
-        )
-        for plant, ends in ENDS.items()
+        (plant, 50.0, noise): dataclasses.replace(USABLE, random=random, zero=-9.0, lqr=-7.0, dp=dp, nodes=(3, 4))
+        for plant, (random, dp) in ENDS.items()
         for noise in (0.0, 0.02)
     }
     return dataset.assemble(everything, references, {cell.id: tmp_path / cell.id for cell in everything}), everything
@@ -145,10 +138,8 @@ def test_references_stand_beside_and_close_ends_give_no_score(made: tuple[xr.Dat
     data, _ = made
     for plant, (random, dp) in ENDS.items():
         own = data.sel(plant=plant)
-        assert (own["reference_random"] == random).all()
-        assert (own["reference_dp"] == dp).all()
-        assert (own["reference_zero"] == -9.0).all()
-        assert (own["reference_lqr"] == -7.0).all()
+        for name, value in (("random", random), ("dp", dp), ("zero", -9.0), ("lqr", -7.0)):
+            assert (own[f"reference_{name}"] == value).all()
         assert own["reference_grid"].values.tolist() == ["3 × 4 nodes, 3 actions, as declared"]
         assert dataset.rule_of(own) == "paper"
     assert np.isnan(data["mu_final"].sel(plant="Magman").values).all()

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cells import assert_equal_files, run_here, small_cell, small_study, until
-from commands import Capsys, Patch, call, refused
+from cells import advanced, assert_equal_files, run_here, small_study, until
+from commands import Capsys, Patch, call, printed, refused
+from numpy.typing import NDArray
 from rich.console import Console
 
+from replaybench.baselines.controllers import run_episode
 from replaybench.data.record import read_header, read_record, write_record
 from replaybench.device import gpu
 from replaybench.device.program import Host
@@ -21,23 +23,25 @@ from replaybench.experiments import device_cell, snapshots, sweep
 from replaybench.experiments.cell import CellRun, run_cell
 from replaybench.experiments.cell_lookup import load_policy
 from replaybench.experiments.progress import Round
-from replaybench.experiments.study import Cell
+from replaybench.experiments.study import Cell, Study
 from replaybench.experiments.workers import Job
 from replaybench.replay.buffer_file import load_replay
 from replaybench.runtime.errors import UserError
 
+NETWORKS = {"actor_hidden": [8, 8], "critic_hidden": [8, 8]}
 SMALL = {
-    "DDPG": {"actor_hidden": [8, 8], "critic_hidden": [8, 8, 4]},
-    "TD3": {"actor_hidden": [8, 8], "critic_hidden": [8, 8]},
-    "SAC": {"actor_hidden": [8, 8], "critic_hidden": [8, 8]},
-    "DQN": {"hidden": [8, 8]},
-}
+    "DDPG": {**NETWORKS, "critic_hidden": [8, 8, 4]}, "TD3": NETWORKS, "SAC": NETWORKS, "DQN": {"hidden": [8, 8]},
+}  # fmt: skip
+
+
+def study_of(*strategies: str, **changes: Any) -> Study:
+    usual = {"seeds": 3, "episodes": 6, "capacity": 500, "greedy_every": 2, "noise": (0.01,)}
+    own = {name: SMALL[name] for name in changes.get("learners", ("DDPG",))}
+    return small_study(**{"device": "cuda", "strategies": strategies, "learner": own} | usual | changes)
 
 
 def cell_of(strategy: str = "FIFO[Uniform]", **changes: Any) -> Cell:
-    usual = {"seeds": 3, "episodes": 6, "capacity": 500, "greedy_every": 2, "noise": (0.01,)}
-    own = {name: SMALL[name] for name in changes.get("learners", ("DDPG",))}
-    return small_cell(**{"device": "cuda", "strategies": (strategy,), "learner": own} | usual | changes)
+    return study_of(strategy, **changes).cells()[0]
 
 
 @pytest.fixture(autouse=True)
@@ -76,8 +80,7 @@ def test_a_killed_cell_continues_bit_for_bit(strategy: str, tmp_path: Path, monk
 def test_its_buffer_is_verified_and_continued(strategy: str, every: int, tmp_path: Path, capsys: Capsys) -> None:
     assert run_cell(cell_of(strategy, update_every=every), tmp_path, "final")
     path = tmp_path / "buffer.h5"
-    assert call("inspect", path, "--verify") == 0
-    assert "structure are sound" in capsys.readouterr().out
+    assert "structure are sound" in printed(capsys, "inspect", path, "--verify")
     replay, state = load_replay(path), read_record(path, "buffer")[1]
     assert (replay.collected == 1200).all()
     assert replay.updates == 600
@@ -97,9 +100,8 @@ def test_its_buffer_is_verified_and_continued(strategy: str, every: int, tmp_pat
 
 def test_its_buffer_is_replayed_offline(tmp_path: Path, capsys: Capsys) -> None:
     assert run_cell(cell_of(), tmp_path, "final")
-    words = ("--updates", 16, "--seeds", 1, "--output", tmp_path / "offline")
-    assert call("replay", tmp_path / "buffer.h5", *words) == 0
-    assert "the recording itself" in capsys.readouterr().out
+    words = ("replay", tmp_path / "buffer.h5", "--updates", 16, "--seeds", 1, "--output", tmp_path / "offline")
+    assert "the recording itself" in printed(capsys, *words)
 
 
 def test_episodes_that_end_early_are_found_in_what_is_stored(tmp_path: Path) -> None:
@@ -130,15 +132,12 @@ def test_policies_act_as_on_the_device(learner: str, tmp_path: Path) -> None:
     assert run_cell(cell_of(noise=(0.0,), episodes=20, learners=(learner,)), tmp_path, "none")
     greedy = read_record(tmp_path / "scores.h5", "scores")[1]["reward_greedy"]
     assert np.isfinite(greedy).all()
-    for member in range(3):
+
+    def rewarded(member: int) -> NDArray[Any]:
         policy: Any = load_policy(tmp_path / "policy.safetensors", member)
-        env = PopulationEnv(PendulumDCSC(), 1, frequency=50.0)
-        observation, _ = env.reset()
-        rewards = []
-        for _ in range(200):
-            observation, reward, *_ = env.step(policy.predict(observation)[0])
-            rewards.append(reward[0])
-        assert np.mean(rewards) == pytest.approx(greedy[member, -1], rel=1e-3)
+        return run_episode(lambda now: policy.predict(now)[0], PopulationEnv(PendulumDCSC(), 1, frequency=50.0))
+
+    assert [rewarded(member).item() for member in range(3)] == pytest.approx(greedy[:, -1], rel=1e-3)
 
 
 def test_ids_differ_from_those_of_the_cpu_only() -> None:
@@ -153,10 +152,7 @@ def test_snapshots_show_the_first_members(monkeypatch: Patch) -> None:
     for most in (50, 2):
         for module in (cell_module, snapshots):
             monkeypatch.setattr(module, "MOST_MEMBERS", most)
-        run = CellRun(cell_of())
-        while run.episode < run.cell.episodes:
-            run.advance()
-        looks.append(run.snapshots)
+        looks.append(advanced(cell_of()).snapshots)
     for name, shown in looks[1].policies.items():
         assert len(shown) == 2
         np.testing.assert_array_equal(shown, looks[0].policies[name][:2])
@@ -173,15 +169,7 @@ def test_a_sweep_runs_some_cells_at_once(tmp_path: Path, monkeypatch: Patch) -> 
 
     monkeypatch.setattr(sweep, "run_locally", here)
     monkeypatch.setattr(sweep, "check_gpu", lambda device: None)
-    strategies = ("FIFO[Uniform]", "FIFO[PER]")
-    usual: dict[str, Any] = {
-        "seeds": 3,
-        "block": 2,
-        "episodes": 4,
-        "greedy_every": 2,
-        "learner": {"DDPG": SMALL["DDPG"]},
-    }
-    study = small_study(strategies=strategies, device="cuda", **usual)
+    study = study_of("FIFO[Uniform]", "FIFO[PER]", block=2, episodes=4)
     console = Console(quiet=True)
     found = sweep.run_sweep(study, tmp_path / "run", 9, None, checkpoint_seconds=60.0, console=console)
     assert calls == [(8, [False, True, True])]
@@ -223,8 +211,7 @@ def test_without_a_gpu_there_is_a_plan_and_no_sweep(capsys: Capsys, tmp_path: Pa
     monkeypatch.setattr(gpu, "find_spec", lambda name: None)
     monkeypatch.setattr(device_cell, "GPU", gpu.GPU)
     words = (*WORDS[:-1], "--strategy", "FIFO[Uniform]", "--set", "device=cuda", "--output", tmp_path / "run")
-    assert call(*words, "--dry-run") == 0
-    assert "a guess" in capsys.readouterr().out
+    assert "a guess" in printed(capsys, *words, "--dry-run")
     assert 'pip install "replaybench[gpu]"' in refused(capsys, *words)
     assert not (tmp_path / "run").exists()
 

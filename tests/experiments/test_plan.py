@@ -4,15 +4,16 @@ import os
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from cells import small_study
 from commands import Capsys, Patch
 from rich.console import Console
 
+from replaybench.baselines.grid_choice import Rule
 from replaybench.baselines.references import kept_at
 from replaybench.data.record import write_record
 from replaybench.data.run_folder import RunFolder
@@ -20,7 +21,6 @@ from replaybench.envs.registry import make_plant
 from replaybench.experiments import calibration
 from replaybench.experiments import study as studies
 from replaybench.experiments.calibration import TRIAL_SECONDS, Estimate, estimate
-from replaybench.experiments.cell import CellRun
 from replaybench.experiments.plan import plan, plan_warnings
 from replaybench.experiments.study import Cell, Study
 from replaybench.experiments.study_record import replaced, resolved, write_toml
@@ -33,8 +33,7 @@ FADING = {"exploration": {"decay_episodes": 2}}
 
 
 def make_study(**changes: object) -> Study:
-    settings = {"name": "t", "plants": ("PendulumDCSC",), "strategies": ("FIFO[Uniform]",), "episodes": 3, "seeds": 2}
-    return Study(**(settings | changes))  # type: ignore[arg-type]
+    return small_study(**{"episodes": 3, "seeds": 2} | changes)
 
 
 def test_a_changed_study_says_what_it_replaces(tmp_path: Path) -> None:
@@ -96,8 +95,7 @@ def test_a_plan_of_many_blocks_asks_once_for_them(tmp_path: Path, monkeypatch: P
     monkeypatch.setattr("replaybench.experiments.plan.make_plant", counted)
     show_plan(Console(width=150), make_study(seeds=2000, block=1), tmp_path / "run", 2)
     told = capsys.readouterr().out
-    assert "2000 cells, 2000 to run" in told
-    assert "2000 blocks" in told
+    assert all(part in told for part in ("2000 cells, 2000 to run", "2000 blocks"))
     assert len(told.splitlines()) < 15
     assert len(asked) < 15
 
@@ -105,9 +103,7 @@ def test_a_plan_of_many_blocks_asks_once_for_them(tmp_path: Path, monkeypatch: P
 class Timed:
     """A run on a clock: the first step and update take `first` seconds, later ones `step` and `update` seconds each."""
 
-    def __init__(
-        self, clock: list[float], first: float, step: float, update: float = 0.01, updates: float = 0.0
-    ) -> None:
+    def __init__(self, clock: list[float], first: float, step: float, update: float = 0.01, updates: float = 0) -> None:
         self.clock, self.first, self.step, self.update, self.updates_per_phase = clock, first, step, update, updates
 
     def act(self, steps: int) -> int:
@@ -124,13 +120,10 @@ class Timed:
 
 
 def test_an_estimate_tries_each_class_of_cells_once(tmp_path: Path, monkeypatch: Patch) -> None:
-    """Compilation at the beginning does not count; a slow class is tried for some steps and updates only."""
+    """In processor time without that of compilation; a slow class is tried for some steps and updates only."""
     clock, tried = [0.0], list[str]()
-    runs = {
-        "DDPG": Timed(clock, 25.0, 0.005),
-        "NAF": Timed(clock, 1.0, 0.015),
-        "SAC": Timed(clock, 0.0, 0.02, 0.2, 200.0),
-    }
+    times = {"DDPG": (25.0, 0.005), "NAF": (1.0, 0.015), "SAC": (0.0, 0.02, 0.2, 200.0)}
+    runs = {learner: Timed(clock, *seconds) for learner, seconds in times.items()}
 
     def run(cell: Cell) -> Timed:
         tried.append(cell.learner)
@@ -150,49 +143,34 @@ def test_an_estimate_tries_each_class_of_cells_once(tmp_path: Path, monkeypatch:
     assert clock[0] - before < TRIAL_SECONDS
 
 
-def test_an_estimate_of_time_does_not_count_what_others_do_meanwhile(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("replaybench.experiments.calibration.cache_dir", lambda: tmp_path)
-    act = CellRun.act
-
-    def held_up(run: CellRun, steps: int) -> int:
-        time.sleep(0.3)
-        return act(run, steps)
-
-    monkeypatch.setattr("replaybench.experiments.calibration.CellRun.act", held_up)
-    (cell,) = make_study(learner={"DDPG": {"replays_per_experience": 0.01}}).cells()
-    assert estimate([cell], (), None, 1, compiles=True).seconds < 0.3 * cell.episodes
+def keep_reference(cell: Cell, rule: Rule | None) -> None:
+    """Leave what says that the references of a cell are known."""
+    kept = kept_at(cell.make_plant(), cell.frequency, cell.noise, rule)
+    kept.parent.mkdir(parents=True)
+    kept.touch()
 
 
 def test_the_memory_of_a_plan_counts_references_that_are_not_known_yet(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path))
-    study = make_study(plants=("Pendulum",), reference="converged")
-    missing = plan(study, RunFolder(tmp_path / "run"), 1).memory_bytes
-    paper = plan(make_study(plants=("Pendulum",), reference="paper"), RunFolder(tmp_path / "run"), 1).memory_bytes
-    assert missing - paper > 4e8
-    [cell] = study.cells()
-    kept = kept_at(make_plant("Pendulum"), cell.frequency, cell.noise, "converged")
-    kept.parent.mkdir(parents=True)
-    kept.touch()
-    assert plan(study, RunFolder(tmp_path / "run"), 1).memory_bytes < paper
+
+    def needed(rule: Rule) -> int:
+        return plan(make_study(plants=("Pendulum",), reference=rule), RunFolder(tmp_path / "run"), 1).memory_bytes
+
+    paper = needed("paper")
+    assert needed("converged") - paper > 4e8
+    keep_reference(make_study(plants=("Pendulum",)).cells()[0], "converged")
+    assert needed("converged") < paper
 
 
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        (
-            {"learners": ("TD3+BC",), "learner": {"TD3+BC": {"warmup_episodes": 3}}},
-            'warmup_episodes in [learner."TD3+BC"]',
-        ),
+        ({"learners": ("TD3+BC",), "learner": {"TD3+BC": {"warmup_episodes": 3}}}, 'in [learner."TD3+BC"]'),
         ({"learner": {"DDPG": {"batch_size": 601}}}, "gives 600 experiences in 3 episodes, a batch has 601"),
         ({"learner": {"DDPG": {"replays_per_experience": 0.02}}}, "600 steps are followed by no update"),
         ({"noise": (0.0, 1.5), "learner": {"DDPG": FADING}}, "noise 1.5: that is more than half the range"),
         ({}, "set decay_episodes in [learner.DDPG.exploration] to 1, a third"),
-        (
-            {"learners": ("DQN:own",), "episodes": 249},
-            'the run has 249; set decay_episodes in [learner."DQN:own"] to 83',
-        ),
+        ({"learners": ("DQN:own",), "episodes": 249}, 'has 249; set decay_episodes in [learner."DQN:own"] to 83'),
     ],
 )
 def test_a_study_that_cannot_teach_anything_is_told_of(changes: dict[str, Any], told: str) -> None:
@@ -218,9 +196,8 @@ def test_a_dry_run_compiles_nothing_and_measures(tmp_path: Path, monkeypatch: Pa
     monkeypatch.setattr(calibration, "_time_cell", needs_kernels)
     show_plan(Console(width=150), study, tmp_path / "run", 1)
     told = capsys.readouterr().out
-    assert "measuring the speed of 1 type of cells" in told
-    assert "compiling" in told
-    assert "a guess for 1 type" in told
+    for part in ("measuring the speed of 1 type of cells", "compiling", "a guess for 1 type"):
+        assert part in told
     monkeypatch.setattr(calibration, "_time_cell", lambda cell: pytest.fail("it was told not to measure"))
     show_plan(Console(width=150), study, tmp_path / "run", 1, measure=False)
     assert "measuring" not in capsys.readouterr().out
@@ -239,10 +216,9 @@ def test_nothing_is_compiled_where_only_stored_kernels_are_wanted(tmp_path: Path
             print("compiled afterwards")
         """
     )
-    command = [sys.executable, "-c", fresh]
     env = {**os.environ, "REPLAYBENCH_CACHE": str(tmp_path)}
-    runs = [subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout for _ in range(2)]
-    assert runs == ["compiled afterwards\n", ""]
+    for printed in ("compiled afterwards\n", ""):
+        assert subprocess.check_output([sys.executable, "-c", fresh], env=env, text=True) == printed
 
 
 def test_an_estimate_counts_the_references_that_are_not_there(tmp_path: Path, monkeypatch: Patch) -> None:
@@ -251,9 +227,6 @@ def test_an_estimate_counts_the_references_that_are_not_there(tmp_path: Path, mo
     needed = estimate(cells, cells, None, 1, measure=False)
     assert needed.parts["references"] > 1
     assert needed.seconds == pytest.approx(sum(needed.parts.values()))
-    [cell] = cells
-    kept = kept_at(cell.make_plant(), cell.frequency, cell.noise, None)
-    kept.parent.mkdir(parents=True)
-    kept.touch()
+    keep_reference(cells[0], None)
     assert estimate(cells, cells, None, 1, measure=False).parts["references"] == 0
     assert estimate([], cells, None, 1).seconds == 0

@@ -30,28 +30,14 @@ from replaybench.experiments.dataset import assemble
 from replaybench.experiments.interruption import Interrupted, Terminated, interruptions, stopping_raises
 from replaybench.experiments.plan import plan, plan_warnings, same_runs
 from replaybench.experiments.results_file import read_results
-from replaybench.experiments.study import Cell, Study, read_study
+from replaybench.experiments.study import Cell, Study
 from replaybench.experiments.study_record import write_provenance
 from replaybench.experiments.sweep import run_sweep
 from replaybench.replay.strategies.notation import parse
 from replaybench.runtime import provenance
 from replaybench.runtime.errors import UserError
 
-
-@pytest.fixture
-def study(tmp_path: Path) -> Study:
-    path = tmp_path / "tiny.toml"
-    path.write_text(
-        'seeds = 1\nepisodes = 2\ngreedy_every = 1\ncapacity = 500\nplants = ["PendulumDCSC"]\n'
-        'strategies = ["FIFO[Uniform]"]\n'
-    )
-    return read_study(path)
-
-
-def changed(study: Study, folder: Path) -> Study:
-    path = folder / "changed.toml"
-    path.write_text((folder / "tiny.toml").read_text().replace("FIFO", "Resv"))
-    return read_study(path)
+TINY = small_study(seeds=1, episodes=2, greedy_every=1, capacity=500)
 
 
 def ending(monkeypatch: Patch, error: BaseException) -> None:
@@ -61,13 +47,13 @@ def ending(monkeypatch: Patch, error: BaseException) -> None:
     monkeypatch.setattr(module, "run_locally", end)
 
 
-def test_killed_at_once_it_leaves_no_results_of_another_study(study: Study, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_killed_at_once_it_leaves_no_results_of_another_study(tmp_path: Path, monkeypatch: Patch) -> None:
     results = tmp_path / "run" / "results.nc"
     monkeypatch.setattr(module, "run_locally", run_here)
-    sweep(study, tmp_path / "run", workers=1)
+    sweep(TINY, tmp_path / "run", workers=1)
     ending(monkeypatch, SystemExit("killed"))
     with pytest.raises(SystemExit):
-        sweep(study, tmp_path / "run", workers=1)
+        sweep(TINY, tmp_path / "run", workers=1)
     assert results.is_file()
     figures, mine = tmp_path / "run" / "figures", tmp_path / "run" / "figures" / "scores-mine.png"
     assert (figures / "scores-PendulumDCSC.svg").is_file()
@@ -76,35 +62,34 @@ def test_killed_at_once_it_leaves_no_results_of_another_study(study: Study, tmp_
     for other in (figures / "scores-PendulumDCSC.pdf", figures / "paper" / "scores-PendulumDCSC.png"):
         other.touch()
     with pytest.raises(SystemExit):
-        sweep(changed(study, tmp_path), tmp_path / "run", workers=1)
+        sweep(dataclasses.replace(TINY, strategies=("Resv[Uniform]",)), tmp_path / "run", workers=1)
     assert [path for path in figures.rglob("*") if path.is_file()] == [mine]
     assert 'strategies = ["Resv[Uniform]"]' in (tmp_path / "run" / "study.toml").read_text()
     assert not results.exists()
 
 
-def test_stopped_at_once_it_keeps_the_scores_that_were_there(study: Study, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_stopped_at_once_it_keeps_the_scores_that_were_there(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(module, "run_locally", run_here)
-    before = sweep(study, tmp_path / "run", workers=1)["mu_final"]
+    before = sweep(TINY, tmp_path / "run", workers=1)["mu_final"]
     ending(monkeypatch, Interrupted(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
-        sweep(study, tmp_path / "run", workers=1)
+        sweep(TINY, tmp_path / "run", workers=1)
     assert np.isfinite(before).all()
     np.testing.assert_array_equal(read_results(tmp_path / "run" / "results.nc")["mu_final"], before)
 
 
-def test_what_went_wrong_is_told_on_a_full_disk(study: Study, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_what_went_wrong_is_told_on_a_full_disk(tmp_path: Path, monkeypatch: Patch) -> None:
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
     ending(monkeypatch, UserError("the fault"))
     monkeypatch.setattr(results_file, "write_results", full)
     with pytest.raises(UserError, match="the fault"):
-        sweep(study, tmp_path / "run", workers=1)
+        sweep(TINY, tmp_path / "run", workers=1)
 
 
 BROKEN = """
 from dataclasses import dataclass
-
 from replaybench.replay.strategies.interface import RunningSampling, Sampling
 
 
@@ -120,21 +105,20 @@ class Running(RunningSampling):
 """
 
 
-def test_what_an_own_strategy_raises_is_one_line_and_finished_cells_have_results(study: Study, tmp_path: Path) -> None:
+def test_what_an_own_strategy_raises_is_one_line_and_finished_cells_have_results(tmp_path: Path) -> None:
     own = tmp_path / "own.py"
     own.write_text(BROKEN)
-    path = tmp_path / "mixed.toml"
-    path.write_text((tmp_path / "tiny.toml").read_text().replace('m]"', f'm]", "FIFO[{own}:Broken]"'))
-    with pytest.raises(UserError, match=r"own.py, line 15: ValueError: .* while running PendulumDCSC DDPG FIFO\["):
-        sweep(read_study(path), tmp_path / "run", workers=1)
+    mixed = dataclasses.replace(TINY, strategies=("FIFO[Uniform]", f"FIFO[{own}:Broken]"))
+    with pytest.raises(UserError, match=r"own.py, line 14: ValueError: .* while running PendulumDCSC DDPG FIFO\["):
+        sweep(mixed, tmp_path / "run", workers=1)
     scores = read_results(tmp_path / "run" / "results.nc")["mu_final"].squeeze()
     assert scores.notnull().values.tolist() == [True, False]
 
 
 @pytest.mark.parametrize("address", ["", "foo", "foo://bar:1", "tls://127.0.0.1:1"])
-def test_a_wrong_address_is_refused_before_anything_is_made(address: str, study: Study, tmp_path: Path) -> None:
+def test_a_wrong_address_is_refused_before_anything_is_made(address: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no Dask scheduler answers"):
-        sweep(study, tmp_path / "run", cluster=address)
+        sweep(TINY, tmp_path / "run", cluster=address)
     assert not (tmp_path / "run").exists()
 
 
@@ -272,9 +256,8 @@ def test_what_is_called_the_same_runs_is_so_to_the_bit_and_nothing_else_is(sampl
     cells = make_study(*(f"{retention}[{sampling}]" for retention in RETENTIONS)).cells()
     made = {}
     for cell in cells:
-        run = advanced(cell)
-        made[cell.id] = b"".join(np.ascontiguousarray(array).tobytes() for array in run.agent.weights().values())
-        run.close()
+        weights = advanced(cell).agent.weights()
+        made[cell.id] = b"".join(np.ascontiguousarray(array).tobytes() for array in weights.values())
     groups = same_runs(cells)
     for group in groups:
         assert len({made[cell.id] for cell in group}) == 1
@@ -314,8 +297,7 @@ def test_one_is_computed_and_its_results_stand_under_each_name(tmp_path: Path, m
     study = make_study("FIFO[Uniform]", "Resv[Uniform]", "TDE[Uniform]")
     source, own = first.cells()[0], study.cells()[0]
     assert plan(study, folder, 1).open == []
-    quiet: dict[str, Any] = {"checkpoint_seconds": 60.0, "console": Console(quiet=True)}
-    data = run_sweep(study, folder.path, 1, None, **quiet).data
+    data = run_sweep(study, folder.path, 1, None, checkpoint_seconds=60.0, console=Console(quiet=True)).data
     assert np.isfinite(data["reward"]).all()
     assert data["shared_from"].values.ravel().tolist() == [source.id, "", source.id]
     assert np.isfinite(data["seconds"].values.ravel()).tolist() == [False, True, False]
@@ -325,9 +307,8 @@ def test_one_is_computed_and_its_results_stand_under_each_name(tmp_path: Path, m
     np.testing.assert_array_equal(arrays["reward"], advanced(own).reward)
     told = json.loads(folder.provenance.read_text())
     assert told["cells"][own.id]["shared_from"] == source.id
-    assert told["seconds"] == pytest.approx(
-        sum(stint["seconds"] for stint in told["cells"][source.id]["stints"]), abs=1e-3
-    )
+    computed = sum(stint["seconds"] for stint in told["cells"][source.id]["stints"])
+    assert told["seconds"] == pytest.approx(computed, abs=1e-3)
     buffer, _ = find_recording(folder.path, None, strategy="FIFO[Uniform]")
     assert buffer == folder.cell(source.id) / "buffer.h5"
     policy, _ = find_policy(folder.path, None, strategy="FIFO[Uniform]")
