@@ -9,6 +9,7 @@ import shlex
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -18,7 +19,6 @@ from commands import Capsys, Patch, call, printed, refused
 import replaybench
 from replaybench.data.policy_file import read_policy
 from replaybench.data.record import read_record, write_record
-from replaybench.exchange.offline_scores import OfflineScores
 from replaybench.experiments import progress as plain_lines
 from replaybench.experiments.comparison import verdict
 from replaybench.experiments.results_file import write_results
@@ -26,6 +26,7 @@ from replaybench.runtime.errors import UserError
 
 Buffers = dict[tuple[str, str], Path]
 DRAWING = "replaybench.reports.figures.all_figures"
+stopped = Mock(side_effect=KeyboardInterrupt)
 
 
 @pytest.fixture(scope="module")
@@ -102,10 +103,6 @@ def test_figures_of_a_killed_sweep_show_its_finished_cells(run: Path, tmp_path: 
     for scores in finished:
         scores.unlink()
     assert "no finished cell" in refused(capsys, "figures", killed)
-
-
-def stopped(*_: object, **__: object) -> None:
-    raise KeyboardInterrupt
 
 
 def test_stopped_while_drawing_it_says_where_the_scores_are(run: Path, monkeypatch: Patch, capsys: Capsys) -> None:
@@ -271,16 +268,12 @@ def test_what_shows_results_says_where_there_are_none(run: Path, tmp_path: Path,
 def test_replay_of_a_cell_with_changed_settings(run: Path, tmp_path: Path, capsys: Capsys, monkeypatch: Patch) -> None:
     chosen = ("replay", run, "--plant", "PendulumDCSC", "--from-strategy", "FIFO[Uniform]", "--seed", 1)
     short = (*chosen, "--updates", 20, "--seeds", 2)
-    drawn = []
-
-    def draw_offline(scores: OfflineScores, folder: Path) -> list[Path]:
-        drawn.append(scores)
-        return []
-
+    draw_offline = Mock(return_value=[])
     monkeypatch.setattr(f"{DRAWING}.draw_offline", draw_offline)
     assert call(*short, "--output", tmp_path / "as-it-was") == 0
     online = {"online: FIFO[Uniform]": 1, "online, exploring: FIFO[Uniform]": 1}
-    assert {name: len(rewards) for name, rewards in drawn[0].online.items()} == online
+    scores = draw_offline.call_args.args[0]
+    assert {name: len(rewards) for name, rewards in scores.online.items()} == online
     changed = ("--set", "tau=0.5", "--discount", "0.5", "--set=exploration.first_amplitude=0.5")
     assert call(*short, *changed, "--output", tmp_path / "changed") == 0
     before, after = (read_record(tmp_path / name / "scores.h5") for name in ("as-it-was", "changed"))

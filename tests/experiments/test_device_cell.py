@@ -1,9 +1,9 @@
 """Cells on a device, whose source runs on this processor here."""
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -22,16 +22,12 @@ from replaybench.experiments import cell as cell_module
 from replaybench.experiments import device_cell, snapshots, sweep
 from replaybench.experiments.cell import CellRun, run_cell
 from replaybench.experiments.cell_lookup import load_policy
-from replaybench.experiments.progress import Round
 from replaybench.experiments.study import Cell, Study
-from replaybench.experiments.workers import Job
 from replaybench.replay.buffer_file import load_replay
 from replaybench.runtime.errors import UserError
 
-NETWORKS = {"actor_hidden": [8, 8], "critic_hidden": [8, 8]}
-SMALL = {
-    "DDPG": {**NETWORKS, "critic_hidden": [8, 8, 4]}, "TD3": NETWORKS, "SAC": NETWORKS, "DQN": {"hidden": [8, 8]},
-}  # fmt: skip
+SMALL = {"DDPG": {"actor_hidden": [8, 8], "critic_hidden": [8, 8, 4]}, "DQN": {"hidden": [8, 8]}}
+SMALL |= {name: {"actor_hidden": [8, 8], "critic_hidden": [8, 8]} for name in ("TD3", "SAC")}
 
 
 def study_of(*strategies: str, **changes: Any) -> Study:
@@ -59,14 +55,9 @@ STRATEGIES = (
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_killed_cell_continues_bit_for_bit(strategy: str, tmp_path: Path, monkeypatch: Patch) -> None:
     """In launches of one round, what is the same in launches of up to two."""
-    cell, rounds = cell_of(strategy, seeds=2, episodes=20), list[int]()
-
-    def noted(found: Round) -> bool:
-        rounds.append(found.done)
-        return True
-
-    assert run_cell(cell, tmp_path / "whole", "final", report=noted)
-    assert rounds == [1, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20]
+    cell, report = cell_of(strategy, seeds=2, episodes=20), Mock(return_value=True)
+    assert run_cell(cell, tmp_path / "whole", "final", report=report)
+    assert [told.args[0].done for told in report.call_args_list] == [1, *range(2, 21, 2)]
     monkeypatch.setattr(device_cell, "LAUNCH_SECONDS", 0.0)
     for stop in (1, 4):
         assert not run_cell(cell, tmp_path / "parts", "final", report=until(stop))
@@ -161,18 +152,14 @@ def test_snapshots_show_the_first_members(monkeypatch: Patch) -> None:
 
 
 def test_a_sweep_runs_some_cells_at_once(tmp_path: Path, monkeypatch: Patch) -> None:
-    calls = []
-
-    def here(count: int, jobs: Sequence[Job], watch: Any, finish: Any) -> None:
-        calls.append((count, [job.stops for job in jobs]))
-        run_here(count, jobs, watch, finish)
-
+    here = Mock(side_effect=run_here)
     monkeypatch.setattr(sweep, "run_locally", here)
     monkeypatch.setattr(sweep, "check_gpu", lambda device: None)
     study = study_of("FIFO[Uniform]", "FIFO[PER]", block=2, episodes=4)
     console = Console(quiet=True)
     found = sweep.run_sweep(study, tmp_path / "run", 9, None, checkpoint_seconds=60.0, console=console)
-    assert calls == [(8, [False, True, True])]
+    [(count, jobs, *_)] = [call.args for call in here.call_args_list]
+    assert (count, [job.stops for job in jobs]) == (8, [False, True, True])
     assert found.data.sizes["seed"] == 3
     assert np.isfinite(found.data["mu_final"]).all()
     scores = tmp_path / "run" / "cells" / study.cells()[0].id / "scores.h5"

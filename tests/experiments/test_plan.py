@@ -1,11 +1,12 @@
 """Plan of a sweep: its report, warnings, and estimates of time and memory."""
 
+import dataclasses
 import os
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -13,7 +14,6 @@ from cells import small_study
 from commands import Capsys, Patch
 from rich.console import Console
 
-from replaybench.baselines.grid_choice import Rule
 from replaybench.baselines.references import kept_at
 from replaybench.data.record import write_record
 from replaybench.data.run_folder import RunFolder
@@ -22,7 +22,7 @@ from replaybench.experiments import calibration
 from replaybench.experiments import study as studies
 from replaybench.experiments.calibration import TRIAL_SECONDS, Estimate, estimate
 from replaybench.experiments.plan import plan, plan_warnings
-from replaybench.experiments.study import Cell, Study
+from replaybench.experiments.study import Study
 from replaybench.experiments.study_record import replaced, resolved, write_toml
 from replaybench.replay.strategies.notation import parse
 from replaybench.reports import cell_table as plan_report
@@ -57,12 +57,7 @@ def test_a_changed_study_says_what_it_replaces(tmp_path: Path) -> None:
 
 def test_what_a_plan_prints(tmp_path: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     """Whole names, times in days, cores rather than workers, where a cell continues, and what is left out."""
-    asked: list[int] = []
-
-    def estimated(cells: list[Cell], everyone: list[Cell], rule: str, workers: int, measure: bool) -> Estimate:
-        asked.append(workers)
-        return Estimate(3936 * 60.0, {}, 0)
-
+    estimated = Mock(return_value=Estimate(3936 * 60.0, {}, 0))
     monkeypatch.setattr(plan_report, "cores", lambda: 2)
     monkeypatch.setattr(plan_report, "estimate", estimated)
     monkeypatch.setattr(plan_report, "_PLAN_ROWS", 2)
@@ -80,24 +75,19 @@ def test_what_a_plan_prints(tmp_path: Path, monkeypatch: Patch, capsys: Capsys) 
         for part in (f"about 2 days 18 h on {who}", str(parse(strategy)), "every step", "… and 1 further grid points"):
             assert part in printed
     assert "to run, at 2 of 3" in printed
-    assert asked == [2, 2, 1]
+    assert [asked.args[3] for asked in estimated.call_args_list] == [2, 2, 1]
 
 
 def test_a_plan_of_many_blocks_asks_once_for_them(tmp_path: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     """A plant's source is read once, not for each of 2000 blocks."""
-    asked = []
-
-    def counted(name: str, **parameters: float) -> object:
-        asked.append(name)
-        return make_plant(name, **parameters)
-
+    counted = Mock(wraps=make_plant)
     monkeypatch.setattr(studies, "make_plant", counted)
     monkeypatch.setattr("replaybench.experiments.plan.make_plant", counted)
     show_plan(Console(width=150), make_study(seeds=2000, block=1), tmp_path / "run", 2)
     told = capsys.readouterr().out
     assert all(part in told for part in ("2000 cells, 2000 to run", "2000 blocks"))
     assert len(told.splitlines()) < 15
-    assert len(asked) < 15
+    assert 0 < counted.call_count < 15
 
 
 class Timed:
@@ -121,51 +111,44 @@ class Timed:
 
 def test_an_estimate_tries_each_class_of_cells_once(tmp_path: Path, monkeypatch: Patch) -> None:
     """In processor time without that of compilation; a slow class is tried for some steps and updates only."""
-    clock, tried = [0.0], list[str]()
+    clock = [0.0]
     times = {"DDPG": (25.0, 0.005), "NAF": (1.0, 0.015), "SAC": (0.0, 0.02, 0.2, 200.0)}
     runs = {learner: Timed(clock, *seconds) for learner, seconds in times.items()}
-
-    def run(cell: Cell) -> Timed:
-        tried.append(cell.learner)
-        return runs[cell.learner]
-
+    tried = Mock(side_effect=lambda cell: runs[cell.learner])
     monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path))
-    monkeypatch.setattr("replaybench.experiments.calibration.CellRun", run)
+    monkeypatch.setattr("replaybench.experiments.calibration.CellRun", tried)
     monkeypatch.setattr("replaybench.experiments.calibration.time.process_time", lambda: clock[0])
     cells = make_study(learners=("DDPG", "NAF"), noise=(0.0, 0.1), episodes=100, seeds=4, block=2).cells()
     assert len(cells) == 8
     for workers in (1, 2):
         assert estimate(cells, (), None, workers, compiles=True).seconds == pytest.approx((4 * 100 + 4 * 300) / workers)
-    assert sorted(tried) == ["DDPG", "NAF"]
+    assert sorted(each.args[0].learner for each in tried.call_args_list) == ["DDPG", "NAF"]
     before = clock[0]
     slow = make_study(learners=("SAC",), episodes=100).cells()
     assert estimate(slow, (), None, 1, compiles=True).seconds == pytest.approx(200 * 100 * 0.22)
     assert clock[0] - before < TRIAL_SECONDS
 
 
-def keep_reference(cell: Cell, rule: Rule | None) -> None:
-    """Leave what says that the references of a cell are known."""
-    kept = kept_at(cell.make_plant(), cell.frequency, cell.noise, rule)
+def test_references_that_are_not_known_yet_take_time_and_memory(tmp_path: Path, monkeypatch: Patch) -> None:
+    monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path))
+    study, folder = make_study(plants=("Pendulum",), noise=(0.02,), reference="converged"), RunFolder(tmp_path / "run")
+    cells, paper = study.cells(), plan(dataclasses.replace(study, reference="paper"), folder, 1).memory_bytes
+    needed = estimate(cells, cells, "converged", 1, measure=False)
+    assert needed.parts["references"] > 1
+    assert needed.seconds == pytest.approx(sum(needed.parts.values()))
+    assert plan(study, folder, 1).memory_bytes - paper > 4e8
+    kept = kept_at(cells[0].make_plant(), cells[0].frequency, cells[0].noise, "converged")
     kept.parent.mkdir(parents=True)
     kept.touch()
-
-
-def test_the_memory_of_a_plan_counts_references_that_are_not_known_yet(tmp_path: Path, monkeypatch: Patch) -> None:
-    monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path))
-
-    def needed(rule: Rule) -> int:
-        return plan(make_study(plants=("Pendulum",), reference=rule), RunFolder(tmp_path / "run"), 1).memory_bytes
-
-    paper = needed("paper")
-    assert needed("converged") - paper > 4e8
-    keep_reference(make_study(plants=("Pendulum",)).cells()[0], "converged")
-    assert needed("converged") < paper
+    assert estimate(cells, cells, "converged", 1, measure=False).parts["references"] == 0
+    assert estimate([], cells, None, 1).seconds == 0
+    assert plan(study, folder, 1).memory_bytes < paper
 
 
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"learners": ("TD3+BC",), "learner": {"TD3+BC": {"warmup_episodes": 3}}}, 'in [learner."TD3+BC"]'),
+        ({"learners": ("TD3+BC",), "learner": {"TD3+BC": {"warmup_episodes": 3}}}, 'warmup_episodes in [learner."TD3'),
         ({"learner": {"DDPG": {"batch_size": 601}}}, "gives 600 experiences in 3 episodes, a batch has 601"),
         ({"learner": {"DDPG": {"replays_per_experience": 0.02}}}, "600 steps are followed by no update"),
         ({"noise": (0.0, 1.5), "learner": {"DDPG": FADING}}, "noise 1.5: that is more than half the range"),
@@ -189,11 +172,7 @@ def test_a_dry_run_compiles_nothing_and_measures(tmp_path: Path, monkeypatch: Pa
     """A first one once compiled for minutes, without a word."""
     monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path))
     study = make_study()
-
-    def needs_kernels(cell: Cell) -> float:
-        raise NotCompiledError
-
-    monkeypatch.setattr(calibration, "_time_cell", needs_kernels)
+    monkeypatch.setattr(calibration, "_time_cell", Mock(side_effect=NotCompiledError))
     show_plan(Console(width=150), study, tmp_path / "run", 1)
     told = capsys.readouterr().out
     for part in ("measuring the speed of 1 type of cells", "compiling", "a guess for 1 type"):
@@ -203,30 +182,19 @@ def test_a_dry_run_compiles_nothing_and_measures(tmp_path: Path, monkeypatch: Pa
     assert "measuring" not in capsys.readouterr().out
 
 
+FRESH = """
+from replaybench.runtime.kernel import NotCompiledError, stored_kernels_only
+from replaybench.envs.ode.plant import wrap_angle
+try:
+    with stored_kernels_only():
+        wrap_angle(4.0)
+except NotCompiledError:
+    wrap_angle(4.0)
+    print("compiled afterwards")
+"""
+
+
 def test_nothing_is_compiled_where_only_stored_kernels_are_wanted(tmp_path: Path) -> None:
-    fresh = textwrap.dedent(
-        """
-        from replaybench.runtime.kernel import NotCompiledError, stored_kernels_only
-        from replaybench.envs.ode.plant import wrap_angle
-        try:
-            with stored_kernels_only():
-                wrap_angle(4.0)
-        except NotCompiledError:
-            wrap_angle(4.0)
-            print("compiled afterwards")
-        """
-    )
     env = {**os.environ, "REPLAYBENCH_CACHE": str(tmp_path)}
     for printed in ("compiled afterwards\n", ""):
-        assert subprocess.check_output([sys.executable, "-c", fresh], env=env, text=True) == printed
-
-
-def test_an_estimate_counts_the_references_that_are_not_there(tmp_path: Path, monkeypatch: Patch) -> None:
-    monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path))
-    cells = make_study(noise=(0.02,)).cells()
-    needed = estimate(cells, cells, None, 1, measure=False)
-    assert needed.parts["references"] > 1
-    assert needed.seconds == pytest.approx(sum(needed.parts.values()))
-    keep_reference(cells[0], None)
-    assert estimate(cells, cells, None, 1, measure=False).parts["references"] == 0
-    assert estimate([], cells, None, 1).seconds == 0
+        assert subprocess.check_output([sys.executable, "-c", FRESH], env=env, text=True) == printed

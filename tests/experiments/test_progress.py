@@ -77,8 +77,7 @@ def test_a_running_sweep_is_seen(folder: RunFolder, cells: list[Cell]) -> None:
 
 def test_what_a_killed_sweep_wrote_is_seen(folder: RunFolder, cells: list[Cell], monkeypatch: Patch) -> None:
     write(folder, {**begin("t", 2, 2), "pid": 2**22 + 1}, *rewards(cells[0], -160, -90))
-    with folder.progress.open("a") as file:
-        file.write('{"event": "round", "cell": "')
+    folder.progress.write_text(folder.progress.read_text() + '{"event": "round", "cell": "')
     assert "interrupted" in shown(folder)
     write(folder, begin("t", 2, 2), *rewards(cells[0], -80, done=1))
     found = RunHistory(folder)
@@ -219,15 +218,14 @@ def test_plain_lines_are_printed_if_they_change(stderr: bool, monkeypatch: Patch
     words = iter(["one", "one", "one", "two", *["three"] * 1000])
     with printed_lines(Console(stderr=stderr), lambda: next(words), 0.02):
         time.sleep(0.5)
-    printed = list(capsys.readouterr())
-    assert printed.pop(not stderr) == ""
-    assert printed[0].splitlines() == [f"after 12 min: {word}" for word in ("one", "two", "three")]
+    printed = capsys.readouterr()
+    assert printed[not stderr] == ""
+    assert printed[stderr].splitlines() == [f"after 12 min: {word}" for word in ("one", "two", "three")]
 
 
 def test_tensorboard_events_are_what_was_told(tmp_path: Path, cells: list[Cell]) -> None:
     pytest.importorskip("tensorboardX")
     from tensorboardX.proto.event_pb2 import Event
-    from tensorboardX.record_writer import masked_crc32c
 
     board = TensorBoard(tmp_path, {cell.id: cell for cell in cells})
     told = Round(10, steps=2000.0, latest=(("reward_greedy", -20.0), ("metric_q", 3.0)))
@@ -239,10 +237,8 @@ def test_tensorboard_events_are_what_was_told(tmp_path: Path, cells: list[Cell])
     content = file.read_bytes()
     seen: list[tuple[str, int, float]] = []
     while content:
-        length = int.from_bytes(content[:8], "little")
-        data = content[12 : 12 + length]
-        assert int.from_bytes(content[12 + length : 16 + length], "little") == masked_crc32c(data)
-        found = Event.FromString(data)
+        length = int.from_bytes(content[:8], "little")  # 4 bytes of a checksum follow, and 4 behind the event
+        found = Event.FromString(content[12 : 12 + length])
         seen += [(value.tag, found.step, value.simple_value) for value in found.summary.value]
         content = content[16 + length :]
     assert [each for each in seen if each[0] == "reward"] == [("reward", 2000, -160.0), ("reward", 4000, -90.0)]

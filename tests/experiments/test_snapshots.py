@@ -14,20 +14,9 @@ from replaybench.data.record import read_record, write_record
 from replaybench.data.run_folder import RunFolder
 from replaybench.envs.ode.pendulum import PendulumDCSC
 from replaybench.envs.registry import make_plant
+from replaybench.experiments import snapshots
 from replaybench.experiments.cell import CellRun
-from replaybench.experiments.snapshots import (
-    PIXELS,
-    Snapshots,
-    Solved,
-    follow,
-    median_seed,
-    pixel_states,
-    read_solved,
-    snapshot_rounds,
-    solved_surfaces,
-    tenth_ends,
-    write_solved,
-)
+from replaybench.experiments.snapshots import PIXELS, Snapshots, Solved, pixel_states, read_solved, solved_surfaces
 from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.errors import UserError
 
@@ -38,10 +27,10 @@ def finished(strategy: str) -> CellRun:
 
 
 def test_looks_are_close_at_first_and_include_every_tenth() -> None:
-    assert snapshot_rounds(500) == [5, 15, 30, *range(50, 501, 50)]
-    assert tenth_ends(500) == list(range(50, 501, 50))
-    assert snapshot_rounds(1) == [1]
-    assert all(set(tenth_ends(rounds)) <= set(snapshot_rounds(rounds)) for rounds in range(1, 200))
+    assert snapshots.snapshot_rounds(500) == [5, 15, 30, *range(50, 501, 50)]
+    assert snapshots.tenth_ends(500) == list(range(50, 501, 50))
+    assert snapshots.snapshot_rounds(1) == [1]
+    assert all(set(snapshots.tenth_ends(rounds)) <= set(snapshots.snapshot_rounds(rounds)) for rounds in range(1, 200))
 
 
 def test_policies_are_kept_where_both_states_are_seen_in_order_and_values_are_told() -> None:
@@ -78,7 +67,7 @@ def test_policies_are_those_of_the_run_of_median_reward(tmp_path: Path) -> None:
     agent, plant = run.agent, run.snapshots.plant
     assert plant is not None
     header, arrays = read_record(tmp_path / "snapshots.h5", "snapshots")
-    chosen = median_seed(run.reward)
+    chosen = snapshots.median_seed(run.reward)
     assert chosen is not None
     assert header.facts["seed"] == 7 + chosen
     assert [axis["name"] for axis in header.facts["states"]] == list(plant.state_names)
@@ -87,7 +76,7 @@ def test_policies_are_those_of_the_run_of_median_reward(tmp_path: Path) -> None:
     assert arrays["value"][0, -1, 5, 9] == pytest.approx(value, rel=1e-5)
     action = plant.denormalise_action(agent.policy(states)[chosen, 0])
     assert arrays["action"][0, -1, 5, 9] == pytest.approx(action, rel=1e-5)
-    paths = follow(plant, run.cell.frequency, len(run.reward), agent.act)
+    paths = snapshots.follow(plant, run.cell.frequency, len(run.reward), agent.act)
     np.testing.assert_array_equal(arrays["path"][0, -1], paths.states[chosen].astype(np.float32))
     assert arrays["greedy"][0, -1] == paths.reward[chosen]
 
@@ -112,7 +101,7 @@ def test_pixels_show_the_solution_and_the_path_is_its_episode(solved: Solved) ->
 
 def test_a_run_keeps_it_by_plant_and_rate(tmp_path: Path, solved: Solved) -> None:
     folder = RunFolder(tmp_path)
-    write_solved(folder, "ab" * 32, 50.0, solved)
+    snapshots.write_solved(folder, "ab" * 32, 50.0, solved)
     found = read_solved(folder, "ab" * 32, 50.0)
     assert found is not None
     for ours, theirs in zip(found, solved, strict=True):

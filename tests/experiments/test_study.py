@@ -93,16 +93,18 @@ def test_whatever_a_variant_is_called_it_reads_back(tmp_path: Path, variant: str
     assert tomllib.loads(table) == {"learner": {variant: {"exploration": {}}}}
 
 
+def id_of(**changes: Any) -> str:
+    return small_cell(**{"plants": ("Pendulum",), "seeds": 2, "episodes": 10} | changes).id
+
+
 def test_whatever_changes_numbers_changes_the_identity() -> None:
-    study = small_study(plants=("Pendulum",), seeds=2, episodes=10)
     changes: list[dict[str, Any]] = [
         {"root_seed": 1}, {"episodes": 11}, {"capacity": 99}, {"discount": "horizon"}, {"noise": (0.1,)},
         {"frequency": (25.0,)}, {"strategies": ("FULL[PER]",)}, {"plant": {"Pendulum": {"inertia": 1e-3}}},
         {"learner": {"DDPG": {"tau": 0.02}}}, {"learner": {"DDPG": {"exploration": {"friction": 0.1}}}},
         {"seeds": 1}, {"greedy_every": 5}, {"learner": {"DDPG": {"discount": 0.96}}},
     ]  # fmt: skip
-    ids = [study.cells()[0].id] + [dataclasses.replace(study, **change).cells()[0].id for change in changes]
-    assert len(set(ids)) == len(ids)
+    assert len({id_of(), *(id_of(**change) for change in changes)}) == 1 + len(changes)
     same: list[dict[str, Any]] = [
         {"name": "b"},
         {"horizon_steps": 10**6},  # nothing is annealed here
@@ -113,14 +115,13 @@ def test_whatever_changes_numbers_changes_the_identity() -> None:
         {"learner": {"DDPG": {"exploration": {"form": "process"}}}},
         {"strategies": ("fifo[uniform]",)},
     ]
-    assert {dataclasses.replace(study, **change).cells()[0].id for change in same} == {ids[0]}
+    assert {id_of(**change) for change in same} == {id_of()}
 
 
 @pytest.mark.parametrize("strategy", ["FIFO[AER]", "FIFO[ERE]", "FIFO[PERprop+IS(0.4, 1)]", "FIFO[Annealed]"])
 def test_over_how_many_steps_schedules_run_is_part_of_a_cell_that_has_one(strategy: str) -> None:
-    one = small_cell(learners=("SAC",), strategies=(strategy,), seeds=2, episodes=10)
-    other = small_cell(learners=("SAC",), strategies=(strategy,), seeds=2, episodes=10, horizon_steps=10**6)
-    assert one.id != other.id
+    changes = {"learners": ("SAC",), "strategies": (strategy,)}
+    assert id_of(**changes) != id_of(**changes, horizon_steps=10**6)
 
 
 def test_the_file_of_a_plant_has_its_place_beside_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,15 +158,11 @@ def test_the_file_of_a_plant_has_its_place_beside_the_study(tmp_path: Path, monk
         (BASE + 'learner = "SAC"\n', r"learner must be a table, not 'SAC'; did you mean learners\?$"),
         (BASE + "episods = 3\n", "unknown key in .*'episods'; did you mean episodes"),
         (BASE.replace("Pendulum", "Pendulm"), "unknown plant 'Pendulm'; did you mean Pendulum"),
-        (BASE.replace("FIFO", "FILO"), "unknown retention strategy 'FILO'; did you mean FIFO"),
         (BASE + 'learners = ["DDPGG"]\n', "unknown learner 'DDPGG'; did you mean DDPG"),
         (BASE + "noise = [nan]\n", "noise must be at least 0 and at most 10 normalised units, not nan"),
         (BASE + "noise = []\n", "noise is empty"),
         (BASE + "[plant.Pendulm]\ninertia = 1.0\n", "'Pendulm'; did you mean Pendulum"),
         (BASE + "[learner]\nDDPG = 3\n", "must be a table"),
-        (BASE + "[learner.DDPG]\nbatch_size = 0\n", "batch_size must be at least 1"),
-        (BASE + '[learner.DDPG.exploration]\nform = "gausian"\n', "unknown form in .*'gausian'; did you mean gaussian"),
-        (BASE + "[learner.DDPG.exploration]\nsigma = 0.1\n", "unknown key in .*exploration: 'sigma'"),
         (BASE.replace('"x"', '"../x"'), "usable as a folder name"),
         (BASE + "frequency = [33.3]\n", "33.3 Hz .*use 33.25 or 33.5 Hz"),
         (BASE.replace("episodes = 10", "episodes = 2.5"), "episodes must be a whole number"),
@@ -174,7 +171,6 @@ def test_the_file_of_a_plant_has_its_place_beside_the_study(tmp_path: Path, monk
         (BASE + 'buffers = "all"\n', "buffers must be one of 'final', 'compressed', 'none'"),
         (BASE + 'reference = "finest"\n', "reference must be one of 'converged', 'paper'"),
         (BASE + "[learner.DPG]\ntau = 1.0\n", "unknown name in table"),
-        (BASE + "[plant.Pendulum]\ninertai = 1.0\n", "did you mean inertia"),
         (BASE + "[[grid]]\nnoises = [0.0]\n", "unknown key in .*did you mean noise"),
         ("name = [", "not valid TOML"),
         (BASE + 'learners = ["DQN:sb3"]\n', "DQN has no variant sb3"),
@@ -243,7 +239,6 @@ def made(**changes: Any) -> Study:
         ({"evaluate_every_steps": 199}, "evaluate_every_steps must be at least the 200"),
         ({"evaluate_every_steps": 2001}, "evaluate_every_steps"),
         ({"strategies": ("Synth(state=0.1)*FIFO[Uniform]",), "observe": ("angle",)}, "needs all states; leave observe"),
-        ({"strategies": ("Synth(state=0.1)*FIFO[Uniform]",), "learners": ("ACER",)}, "replays trajectories"),
         ({"strategies": ("FULL[Uniform]",), "learners": ("ACER",), "update_every": 100}, "keeps everything"),
         ({"learners": ("ACER",), "replayed_noise": True}, "replayed_noise measures single experiences"),
     ],
@@ -419,14 +414,14 @@ def test_what_a_cell_starts_with_is_part_of_its_identity_but_not_where_it_lies(t
     other = tmp_path / "elsewhere.safetensors"
     shutil.copy(path, other)
 
-    def id_of(start: dict[str, Any] | None) -> str:
+    def begun_with(start: dict[str, Any] | None) -> str:
         return study(start=start).cells()[0].id
 
-    assert id_of({"policy": f"{path}"}) == id_of({"policy": f"{other}"}) == id_of({"policy": f"{path.parent}"})
+    assert len({begun_with({"policy": f"{each}"}) for each in (path, other, path.parent)}) == 1
     facts, weights = read_policy(path)
     write_policy(other, {name: array + 1 for name, array in weights.items()}, facts)
-    ids = [id_of(None), id_of({"policy": f"{path}"}), id_of({"policy": f"{path}", "member": 0})]
-    assert len({*ids, id_of({"policy": f"{other}"})}) == 4
+    starts: list[Any] = [None, {"policy": f"{path}"}, {"policy": f"{path}", "member": 0}, {"policy": f"{other}"}]
+    assert len({begun_with(start) for start in starts}) == 4
 
 
 def test_a_study_says_what_it_starts_with(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import ctypes
 import dataclasses
+import itertools
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -41,10 +43,7 @@ TINY = small_study(seeds=1, episodes=2, greedy_every=1, capacity=500)
 
 
 def ending(monkeypatch: Patch, error: BaseException) -> None:
-    def end(*_: Any) -> None:
-        raise error
-
-    monkeypatch.setattr(module, "run_locally", end)
+    monkeypatch.setattr(module, "run_locally", Mock(side_effect=error))
 
 
 def test_killed_at_once_it_leaves_no_results_of_another_study(tmp_path: Path, monkeypatch: Patch) -> None:
@@ -79,11 +78,8 @@ def test_stopped_at_once_it_keeps_the_scores_that_were_there(tmp_path: Path, mon
 
 
 def test_what_went_wrong_is_told_on_a_full_disk(tmp_path: Path, monkeypatch: Patch) -> None:
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
     ending(monkeypatch, UserError("the fault"))
-    monkeypatch.setattr(results_file, "write_results", full)
+    monkeypatch.setattr(results_file, "write_results", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(UserError, match="the fault"):
         sweep(TINY, tmp_path / "run", workers=1)
 
@@ -337,14 +333,9 @@ def commit_to(monkeypatch: Patch, commit: str) -> None:
 def test_a_cell_keeps_every_stint_and_counts_no_second_twice(tmp_path: Path, monkeypatch: Patch) -> None:
     """An episode takes 10 s; the first process is killed in its sixth, and the clock on the wall is set back always."""
     cell = make_cells("FIFO[Uniform]")[0]
-    clock, day = [0.0], [1e9]
-
-    def now() -> float:
-        day[0] -= 1000.0
-        return day[0]
-
+    clock = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(time, "time", now)
+    monkeypatch.setattr(time, "time", Mock(side_effect=itertools.count(1e9, -1000.0)))
 
     def report(episode: int, stop: int, kill: int = 99) -> bool:
         clock[0] += 10.0
@@ -364,6 +355,7 @@ def test_a_cell_keeps_every_stint_and_counts_no_second_twice(tmp_path: Path, mon
     told = [(stint["code"]["commit"], stint["seconds"]) for stint in facts["stints"]]
     assert told == [("aaa", 50.0), ("bbb", 30.0), ("ccc", 20.0)]
     assert facts["seconds"] == 100.0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["policy.safetensors", "scores.h5", "snapshots.h5"]
 
 
 def test_results_say_who_computed_which_cell(tmp_path: Path, monkeypatch: Patch) -> None:

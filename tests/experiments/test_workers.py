@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,9 +41,8 @@ def start(*words: object) -> subprocess.Popen[str]:
     """Start a sweep as the leader of a process group of its own."""
     # What a shell runs in the background ignores interrupts, and so would its children.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    return subprocess.Popen(
-        command("sweep", *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+    piped: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command("sweep", *words), **piped, start_new_session=True)
 
 
 def finish(*words: object) -> None:
@@ -219,10 +218,9 @@ def test_a_finished_sweep_runs_nothing_again(longer_study: Path, tmp_path: Path,
     assert stamps[0] == stamps[1]
 
 
-class Cluster(NamedTuple):
-    address: str
-    scheduler: subprocess.Popen[bytes]
-    workers: list[subprocess.Popen[bytes]]
+Process = subprocess.Popen[bytes]
+Cluster = tuple[str, Process, list[Process]]
+"""Address, scheduler and workers."""
 
 
 @pytest.fixture
@@ -230,18 +228,16 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     """A real Dask scheduler and two single-threaded worker processes on loopback."""
     address = tmp_path / "scheduler.json"
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": tmp_path}
-    dask = [sys.executable, "-m", "distributed.cli.dask_scheduler"]
-    scheduler = subprocess.Popen(
-        [*dask, "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(address)], **quiet
-    )
+    common = ["--scheduler-file", str(address), "--host", "127.0.0.1", "--no-dashboard"]
+    dask = [sys.executable, "-m", "distributed.cli.dask_scheduler", *common, "--port", "0"]
+    scheduler = subprocess.Popen(dask, **quiet)
     wait_until(address.exists, 60)
-    worker = [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", str(address)]
-    options = ["--nthreads", "1", "--no-nanny", "--no-dashboard", "--host", "127.0.0.1"]
-    workers = [subprocess.Popen([*worker, *options], **quiet) for _ in range(2)]
+    worker = [sys.executable, "-m", "distributed.cli.dask_worker", *common, "--nthreads", "1", "--no-nanny"]
+    workers = [subprocess.Popen(worker, **quiet) for _ in range(2)]
     with Client(scheduler_file=str(address), set_as_default=False) as client:
         client.wait_for_workers(2, timeout=60)
         found = client.scheduler.address
-    yield Cluster(found, scheduler, workers)
+    yield found, scheduler, workers
     for process in (*workers, scheduler):
         process.kill()
         process.wait()
@@ -277,10 +273,11 @@ def test_a_cluster_that_loses_a_worker_gives_the_same_results(
 @pytest.mark.slow
 def test_a_cluster_that_loses_its_scheduler_is_one_line(longer_study: Path, tmp_path: Path, cluster: Cluster) -> None:
     """What was finished is kept."""
-    process = start(longer_study, "--output", tmp_path / "run", "--cluster", cluster.address)
+    address, scheduler, _ = cluster
+    process = start(longer_study, "--output", tmp_path / "run", "--cluster", address)
     wait_until(lambda: process.poll() is not None or list(tmp_path.glob("run/cells/*/scores.h5")))
     assert process.poll() is None, process.communicate()[1]
-    cluster.scheduler.kill()
+    scheduler.kill()
     _, told = process.communicate(timeout=LIMIT)
     assert process.returncode == 2, told
     assert told.startswith("replaybench: the cluster gave up (CancelledError); finished cells are kept")
@@ -307,7 +304,7 @@ def test_a_lost_task_is_done_again(tmp_path: Path) -> None:
 )
 def test_a_task_that_ends_its_worker_every_time_is_one_line(end: Callable[[Report], None], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        run_locally(1, [Job("x", end, ())], lambda key, done: None, lambda key, result: None)
+        run_locally(1, [Job("x", end, ())], print, print)
 
 
 SWEEP = """
@@ -317,9 +314,7 @@ replaybench.sweep(
 )
 """
 TASK = """
-from replaybench.experiments.workers import Job
-from replaybench.experiments.workers import run_locally
-
+from replaybench.experiments.workers import Job, run_locally
 if __name__ != "__main__":
     raise LookupError("what it said")
 run_locally(1, [Job("x", print, ())], print, print)
@@ -337,10 +332,10 @@ def test_a_script_that_begins_again_in_its_workers_is_told(tmp_path: Path, scrip
     (tmp_path / "script.py").write_text(script)
     here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     ended = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, env=here)
-    assert ended.returncode == 1
-    assert ended.stderr.count("LookupError: what it said") == said
-    assert told in ended.stderr.splitlines()[-1]
-    assert ended.stderr.splitlines()[-1].endswith("""under 'if __name__ == "__main__":'""")
+    assert (ended.returncode, ended.stderr.count("LookupError: what it said")) == (1, said)
+    last = ended.stderr.splitlines()[-1]
+    assert told in last
+    assert last.endswith("""under 'if __name__ == "__main__":'""")
 
 
 def plant_of_a_file(name: str, report: Report) -> None:
