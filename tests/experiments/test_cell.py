@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cells import advanced, assert_reads_back, assert_resumes, small_cell, updates_of
+from cells import DRIFTING, advanced, assert_reads_back, assert_resumes, small_cell, updates_of
 from scipy import stats
 
 from replaybench.controllers.algorithms.ddpg import DDPG
@@ -155,16 +155,13 @@ def test_stopped_and_resumed_equals_uninterrupted(tmp_path: Path, cell: Cell) ->
     assert_resumes(cell, tmp_path, (2, 3, 5))
 
 
-NAME = "DDPG:memory"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("start", "steps"), [("stored", 4), ("burn-in", 7)])
 def test_a_recording_with_gaps_is_replayed_offline(tmp_path: Path, start: str, steps: int) -> None:
     """A reservoir keeps some steps only; which of them are linked is tested with traces of V-RACER."""
-    settings = {NAME: {"memory": {"units": 4, "window": 4, "start": start, "burn_in": 3}}}
+    settings = {"DDPG": {"memory": {"units": 4, "window": 4, "start": start, "burn_in": 3}}}
     usual: dict[str, Any] = {"seeds": 2, "episodes": 3, "capacity": 300, "observe": ("angle",)}
-    made = small_cell(learners=(NAME,), strategies=("Resv[Uniform]",), learner=settings, **usual)
+    made = small_cell(strategies=("Resv[Uniform]",), learner=settings, **usual)
     assert run_cell(made, tmp_path, "final")
     assert make_agent(made, made.make_plant()).window == steps
 
@@ -187,11 +184,7 @@ def test_the_example_compares_learners_with_and_without_memory(tmp_path: Path) -
     assert (run.replay.window, run.replay.columns.fields["memory"]) == (16, 128)
 
 
-STEPS = 20
-"""Of the plant's longest episode."""
-DRIFTING = f"{Path(__file__).parents[1] / 'helpers' / 'drifting.py'}:Drifting"
-WARM_UP = 2
-SEEDS = 3
+STEPS, WARM_UP, SEEDS = 20, 2, 3
 
 
 def actions_of(run: CellRun, member: int) -> np.ndarray:

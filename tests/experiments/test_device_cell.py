@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from cells import advanced, assert_equal_files, run_here, small_study, until
+from cells import DRIFTING, advanced, assert_equal_files, run_here, small_study, until
 from commands import Capsys, Patch, call, printed, refused
 from numpy.typing import NDArray
 from rich.console import Console
@@ -97,21 +97,15 @@ def test_its_buffer_is_replayed_offline(tmp_path: Path, capsys: Capsys) -> None:
 
 def test_episodes_that_end_early_are_found_in_what_is_stored(tmp_path: Path) -> None:
     """Of a user's plant, with updates after steps, only the stored experiences show where episodes begin."""
-    plant = tmp_path / "short.py"
-    plant.write_text(
-        "from dataclasses import dataclass\n\nfrom replaybench.envs.ode.pendulum import PendulumDCSC\n\n\n"
-        "@dataclass(frozen=True, kw_only=True)\nclass Short(PendulumDCSC):\n"
-        "    @staticmethod\n    def terminated(state, event, params):\n        return abs(state[1]) > 4.0\n"
-    )
     for every in (0, 50):
-        cell = cell_of("FULL[Uniform]", plants=(f"{plant}:Short",), update_every=every)
+        cell = cell_of("FULL[Uniform]", plants=(DRIFTING,), update_every=every)
         assert run_cell(cell, tmp_path / str(every), "final")
         state = read_record(tmp_path / str(every) / "buffer.h5", "buffer")[1]
         for m, count in enumerate(state["count"]):
             ended = state["terminated"][m, :count, 0] > 0
             assert ended.any()
             follows = state["step"][m, 1:count] > 0
-            over = ended[:-1] | (state["step"][m, : count - 1] == 199)
+            over = ended[:-1] | (state["step"][m, : count - 1] == 19)
             np.testing.assert_array_equal(follows, ~over)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cells import advanced, assert_reads_back, assert_resumes, small_study, updates_of
+from cells import DRIFTING, advanced, assert_reads_back, assert_resumes, small_study, updates_of
 
 from replaybench.baselines.controllers import run_episode
 from replaybench.experiments.calibration import estimate
@@ -16,14 +16,13 @@ from replaybench.replay.strategies.interface import Context
 from replaybench.replay.strategies.recent import ERE
 from replaybench.runtime.errors import UserError
 
-PLANT = f"{Path(__file__).parents[1] / 'helpers' / 'drifting.py'}:Drifting"
 STEPS = 20
 """Of the plant's longest episode."""
 
 
 def make_study(strategy: str = "FULL[PER+IS]", **changes: Any) -> Study:
     usual = {"noise": (0.02,), "seeds": 3, "episodes": 6, "capacity": 100, "greedy_every": 3}
-    return small_study(**{"plants": (PLANT,), "strategies": (strategy,)} | usual | changes)
+    return small_study(**{"plants": (DRIFTING,), "strategies": (strategy,)} | usual | changes)
 
 
 def make_cell(strategy: str = "FULL[PER+IS]", **changes: Any) -> Cell:
@@ -161,7 +160,7 @@ def test_what_a_study_leaves_out_is_the_plants(tmp_path: Path) -> None:
     assert_reads_back(study, tmp_path)
     assert make_cell(update_every=0).update_every == 0
     assert make_cell(update_every=1).id != cells[0].id
-    both = make_study(plants=(PLANT, "Pendulum")).cells()
+    both = make_study(plants=(DRIFTING, "Pendulum")).cells()
     assert [(cell.frequency, cell.update_every) for cell in both] == [(10.0, 7), (50.0, 0)]
 
 

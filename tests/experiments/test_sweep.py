@@ -26,6 +26,7 @@ from replaybench.data.record import read_header, read_record
 from replaybench.data.run_folder import RunFolder
 from replaybench.experiments import results_file, workers
 from replaybench.experiments import sweep as module
+from replaybench.experiments.bundled import EXAMPLES
 from replaybench.experiments.cell import run_cell
 from replaybench.experiments.cell_lookup import find_policy, find_recording
 from replaybench.experiments.dataset import assemble
@@ -84,28 +85,14 @@ def test_what_went_wrong_is_told_on_a_full_disk(tmp_path: Path, monkeypatch: Pat
         sweep(TINY, tmp_path / "run", workers=1)
 
 
-BROKEN = """
-from dataclasses import dataclass
-from replaybench.replay.strategies.interface import RunningSampling, Sampling
-
-
-@dataclass(frozen=True)
-class Broken(Sampling):
-    def start(self, view):
-        return Running(view)
-
-
-class Running(RunningSampling):
-    def draw(self, context, count, offers, draws):
-        draws.idx[:] = [1, 2, 3]
-"""
-
-
 def test_what_an_own_strategy_raises_is_one_line_and_finished_cells_have_results(tmp_path: Path) -> None:
-    own = tmp_path / "own.py"
-    own.write_text(BROKEN)
-    mixed = dataclasses.replace(TINY, strategies=("FIFO[Uniform]", f"FIFO[{own}:Broken]"))
-    with pytest.raises(UserError, match=r"own.py, line 14: ValueError: .* while running PendulumDCSC DDPG FIFO\["):
+    own, source = tmp_path / "own.py", (EXAMPLES / "newest_first.py").read_text(encoding="utf-8")
+    before, line, after = source.partition("draws.probability[:] = np.nan")
+    own.write_text(f"{before}draws.idx[:] = [1, 2, 3]{after}", encoding="utf-8")
+    assert line
+    mixed = dataclasses.replace(TINY, strategies=("FIFO[Uniform]", f"FIFO[{own}:NewestFirst]"))
+    told = rf"own.py, line {before.count(chr(10)) + 1}: ValueError: .* while running PendulumDCSC DDPG FIFO\["
+    with pytest.raises(UserError, match=told):
         sweep(mixed, tmp_path / "run", workers=1)
     scores = read_results(tmp_path / "run" / "results.nc")["mu_final"].squeeze()
     assert scores.notnull().values.tolist() == [True, False]

@@ -33,6 +33,15 @@ from replaybench.runtime.errors import UserError
 LIMIT = 240
 
 
+def described(episodes: int) -> tuple[object, ...]:
+    """Return a study in words of the command line."""
+    study = "--plant PendulumDCSC --strategy FIFO[Uniform] FULL[PER] Resv[Uniform] --set greedy_every=10 capacity=3000"
+    return (*study.split(), "--seeds", 2, "--episodes", episodes)
+
+
+LONGER = described(80)
+
+
 def command(*words: object) -> list[str]:
     return [sys.executable, "-m", "replaybench.cli.main", *map(str, words)]
 
@@ -70,20 +79,10 @@ def assert_same(one: Path, other: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def longer_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("study") / "longer.toml"
-    path.write_text(
-        'name = "longer"\nseeds = 2\nepisodes = 80\ngreedy_every = 10\ncapacity = 3000\n'
-        'plants = ["PendulumDCSC"]\nstrategies = ["FIFO[Uniform]", "FULL[PER]", "Resv[Uniform]"]\n'
-    )
-    return path
-
-
-@pytest.fixture(scope="module")
-def whole(longer_study: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The uninterrupted run that all others are compared with."""
     folder = tmp_path_factory.mktemp("whole") / "run"
-    finish(longer_study, "--output", folder, "--workers", 2)
+    finish(*LONGER, "--output", folder, "--workers", 2)
     return folder
 
 
@@ -119,13 +118,13 @@ def checkpoints(folder: Path) -> set[tuple[Path, int]]:
 
 
 @pytest.mark.slow
-def test_killed_at_random_moments(longer_study: Path, whole: Path, tmp_path: Path) -> None:
+def test_killed_at_random_moments(whole: Path, tmp_path: Path) -> None:
     """SIGKILL five times, each a random moment after a new checkpoint; workers follow, the last run completes."""
     rng = np.random.Generator(np.random.PCG64(0))
     folder = tmp_path / "run"
     for kill in range(5):
         before = checkpoints(folder)
-        process = start(longer_study, "--output", folder, "--workers", 2, "--checkpoint-seconds", 0.02)
+        process = start(*LONGER, "--output", folder, "--workers", 2, "--checkpoint-seconds", 0.02)
         wait_for_checkpoint(process, folder, before)
         time.sleep(rng.uniform(0.0, 0.15))
         assert process.poll() is None, f"kill {kill} came too late: {process.communicate()}"
@@ -135,7 +134,7 @@ def test_killed_at_random_moments(longer_study: Path, whole: Path, tmp_path: Pat
         assert orphans
         wait_until(lambda pids=orphans: not living(pids), 20)
     assert checkpoints(folder)
-    finish(longer_study, "--output", folder, "--workers", 2)
+    finish(*LONGER, "--output", folder, "--workers", 2)
     assert not list(folder.glob("cells/*/.*.partial"))
     assert_same(whole, folder)
 
@@ -143,12 +142,12 @@ def test_killed_at_random_moments(longer_study: Path, whole: Path, tmp_path: Pat
 @pytest.mark.slow
 @pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interruption_writes_checkpoints_and_says_how_to_go_on(
-    sent: signal.Signals, status: int, longer_study: Path, whole: Path, tmp_path: Path
+    sent: signal.Signals, status: int, whole: Path, tmp_path: Path
 ) -> None:
     """Ctrl-C, which terminals send to the whole process group, and SIGTERM; `timeout` sends either of them twice."""
     folder = tmp_path / "run"
     options = ("--workers", 2, "--checkpoint-seconds", 0.02, "--progress", "json")
-    process = start(longer_study, "--output", folder, *options)
+    process = start(*LONGER, "--output", folder, *options)
     wait_for_checkpoint(process, folder, set())
     os.killpg(process.pid, sent)
     os.kill(process.pid, sent)
@@ -161,14 +160,14 @@ def test_an_interruption_writes_checkpoints_and_says_how_to_go_on(
     assert "run the same command again to continue" in told
     assert "Traceback" not in told
     assert checkpoints(folder)
-    finish(longer_study, "--output", folder, "--workers", 1)
+    finish(*LONGER, "--output", folder, "--workers", 1)
     assert_same(whole, folder)
 
 
 @pytest.mark.slow
-def test_a_second_ctrl_c_stops_at_once(longer_study: Path, tmp_path: Path) -> None:
+def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
     """Workers that do not answer are no reason to wait."""
-    process = start(longer_study, "--output", tmp_path / "run", "--workers", 2, "--checkpoint-seconds", 0.02)
+    process = start(*LONGER, "--output", tmp_path / "run", "--workers", 2, "--checkpoint-seconds", 0.02)
     wait_for_checkpoint(process, tmp_path / "run", set())
     workers = workers_of(process.pid)
     maps = [Path(f"/proc/{pid}/maps").read_text() for pid in (process.pid, *children(process.pid))]
@@ -189,10 +188,10 @@ def test_a_second_ctrl_c_stops_at_once(longer_study: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_killed_worker_costs_only_its_own_cell(longer_study: Path, whole: Path, tmp_path: Path) -> None:
+def test_a_killed_worker_costs_only_its_own_cell(whole: Path, tmp_path: Path) -> None:
     """Another worker goes on from the checkpoint."""
     folder = tmp_path / "run"
-    process = start(longer_study, "--output", folder, "--workers", 2, "--checkpoint-seconds", 0.02)
+    process = start(*LONGER, "--output", folder, "--workers", 2, "--checkpoint-seconds", 0.02)
     wait_for_checkpoint(process, folder, set())
     os.kill(workers_of(process.pid)[0], signal.SIGKILL)
     _, told = process.communicate(timeout=LIMIT)
@@ -200,18 +199,18 @@ def test_a_killed_worker_costs_only_its_own_cell(longer_study: Path, whole: Path
     assert_same(whole, folder)
 
 
-def test_a_second_sweep_in_the_same_folder_is_refused(longer_study: Path, tmp_path: Path, capsys: Capsys) -> None:
+def test_a_second_sweep_in_the_same_folder_is_refused(tmp_path: Path, capsys: Capsys) -> None:
     folder = RunFolder(tmp_path / "run")
     with folder.locked():
-        assert "another sweep is working in" in refused(capsys, "sweep", longer_study, "--output", folder.path)
+        assert "another sweep is working in" in refused(capsys, "sweep", *LONGER, "--output", folder.path)
 
 
-def test_a_finished_sweep_runs_nothing_again(longer_study: Path, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_a_finished_sweep_runs_nothing_again(tmp_path: Path, monkeypatch: Patch) -> None:
     """Here a short one by two workers, without figures."""
     monkeypatch.setattr("replaybench.reports.figures.all_figures.draw_figures", lambda *_: [])
     stamps: list[dict[Path, int]] = []
     for _ in range(2):
-        words = ("sweep", longer_study, "--episodes", 10, "--output", tmp_path / "run", "--workers", 2)
+        words = ("sweep", *described(10), "--output", tmp_path / "run", "--workers", 2)
         assert call(*words) == 0
         stamps.append({path: path.stat().st_mtime_ns for path in tmp_path.glob("run/cells/*/*")})
     assert len(stamps[0]) >= 2 * 4, "two of the strategies never fill their buffers: they are one cell"
@@ -244,12 +243,10 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 @pytest.mark.slow
-def test_a_cluster_that_loses_a_worker_gives_the_same_results(
-    longer_study: Path, whole: Path, tmp_path: Path, cluster: Cluster
-) -> None:
+def test_a_cluster_that_loses_a_worker_gives_the_same_results(whole: Path, tmp_path: Path, cluster: Cluster) -> None:
     """The killed worker's cell is run again; only the coordinator writes into the folder."""
     address, _, workers = cluster
-    process = start(longer_study, "--output", tmp_path / "run", "--cluster", address)
+    process = start(*LONGER, "--output", tmp_path / "run", "--cluster", address)
     with Client(address, set_as_default=False) as client:
         # A stopped process cannot finish its cell, so the kill hits it in the middle of one.
         pids, busy = client.run(os.getpid), set[int]()
@@ -271,10 +268,10 @@ def test_a_cluster_that_loses_a_worker_gives_the_same_results(
 
 
 @pytest.mark.slow
-def test_a_cluster_that_loses_its_scheduler_is_one_line(longer_study: Path, tmp_path: Path, cluster: Cluster) -> None:
+def test_a_cluster_that_loses_its_scheduler_is_one_line(tmp_path: Path, cluster: Cluster) -> None:
     """What was finished is kept."""
     address, scheduler, _ = cluster
-    process = start(longer_study, "--output", tmp_path / "run", "--cluster", address)
+    process = start(*LONGER, "--output", tmp_path / "run", "--cluster", address)
     wait_until(lambda: process.poll() is not None or list(tmp_path.glob("run/cells/*/scores.h5")))
     assert process.poll() is None, process.communicate()[1]
     scheduler.kill()

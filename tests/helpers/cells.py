@@ -16,6 +16,9 @@ from replaybench.experiments.study import Cell, Study, read_study
 from replaybench.experiments.study_record import resolved, write_toml
 from replaybench.experiments.workers import Job
 
+DRIFTING = f"{Path(__file__).with_name('drifting.py')}:Drifting"
+"""A plant whose episodes end early and often, after 20 steps at most."""
+
 
 def until(stop: int) -> Report:
     """Return what asks a cell to stop after so many rounds."""
