@@ -140,7 +140,7 @@ def test_the_file_of_a_plant_has_its_place_beside_the_study(tmp_path: Path, monk
         if not path.startswith(".."):
             assert cell.plant == "tank.py:TwoTank"
             ids.add(cell.id)
-        assert_reads_back(study, run)
+        assert_reads_back(study, run, run)
     assert len(ids) == 1
     (home / "tank.py").unlink()
     with pytest.raises(UserError, match=re.escape(str(home))):

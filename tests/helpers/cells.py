@@ -60,10 +60,10 @@ def assert_resumes(cell: Cell, folder: Path, stops: Iterable[int]) -> None:
     assert_equal_files(whole, parts)
 
 
-def assert_reads_back(study: Study, folder: Path) -> Study:
-    """A study that is written as a run keeps it has the same cells; return it as it is read."""
+def assert_reads_back(study: Study, folder: Path, home: Path | None = None) -> Study:
+    """A study that is written and read has the same cells; return it as it is read. Paths are those from `home`."""
     path, cells = folder / "again.toml", study.cells()
-    path.write_text(write_toml(resolved(study, cells, folder)), encoding="utf-8")
+    path.write_text(write_toml(resolved(study, cells, home)), encoding="utf-8")
     again = read_study(path)
     assert [cell.id for cell in again.cells()] == [cell.id for cell in cells]
     return again
