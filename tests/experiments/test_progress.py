@@ -28,8 +28,7 @@ from replaybench.reports.watch import view, watch_run
 from replaybench.runtime.errors import UserError
 
 STRATEGIES = ("FIFO[Uniform]", "FULL[PER]")
-POINT = {"plant": "PendulumDCSC", "frequency": 50.0, "noise": 0.0}
-REFERENCE = event("reference", **POINT, random=-160.0, dp=-20.0, usable=True)
+REFERENCE = event("reference", plant="PendulumDCSC", frequency=50.0, noise=0.0, random=-160.0, dp=-20.0, usable=True)
 CELLS = small_study(strategies=STRATEGIES, seeds=2, episodes=100).cells()
 
 
@@ -194,7 +193,7 @@ def test_time_left_reckons_with_rates_plants_and_strategies_that_were_not_seen_y
 
     def left(*cells: Cell, seen: Sequence[tuple[Cell, float]] = ((fast, 100.0),)) -> float | None:
         rounds = [(cell, seconds, 100) for cell, seconds in seen]
-        return seconds_left(rounds, [(cell, 0) for cell in CELLS], 1, attrgetter("steps_per_episode"))
+        return seconds_left(rounds, [(cell, 0) for cell in cells], 1, attrgetter("steps_per_episode"))
 
     assert left(fast) == left(fast_per) == pytest.approx(100.0)
     assert left(slow, slow_per) == pytest.approx(2 * 10.0)

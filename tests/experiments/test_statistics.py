@@ -56,7 +56,7 @@ def test_samples_without_spread_are_labelled() -> None:
     for sample, text in (([1.0], "no spread"), ([0.3] * 5, "no spread"), ([1.0, np.nan], "no spread"), ([np.nan], "–")):
         found = interval(np.array(sample))
         assert found.degenerate
-        np.testing.assert_equal([found.low, found.high], found.mean)
+        np.testing.assert_array_equal([found.low, found.high], found.mean)
         assert text in str(found)
     assert not interval(np.array([1.0, 2.0])).degenerate
 
