@@ -203,7 +203,7 @@ def test_a_stream_that_cannot_encode_gets_escapes(tmp_path: Path) -> None:
     """ASCII for Greek letters, and UTF-8 for the name of a file that is no text."""
     path = os.fsencode(tmp_path) + b"/\xff.h5"
     write_record(Path(os.fsdecode(path)), "scores", {"γ": 0.95}, {"μ": np.zeros(3)})
-    command = [sys.executable, "-m", "replaybench", "inspect", path]
+    command: list[str | bytes] = [sys.executable, "-m", "replaybench", "inspect", path]
     for encoding, seen in (("ascii", b"\\u03b3"), ("utf-8:strict", "γ".encode())):
         told = subprocess.check_output(command, env={**os.environ, "PYTHONIOENCODING": encoding})
         assert b"\\udcff.h5: scores file" in told

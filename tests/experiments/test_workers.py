@@ -99,6 +99,10 @@ def living(pids: Iterable[int]) -> list[int]:
     return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
+def wait_for_end(pids: Iterable[int]) -> None:
+    wait_until(lambda: not living(pids), 20)
+
+
 def workers_of(pid: int) -> list[int]:
     """Process ids of a sweep's workers."""
     return [child for child in children(pid) if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
@@ -132,7 +136,7 @@ def test_killed_at_random_moments(whole: Path, tmp_path: Path) -> None:
         process.kill()
         process.communicate(timeout=30)
         assert orphans
-        wait_until(lambda pids=orphans: not living(pids), 20)
+        wait_for_end(orphans)
     assert checkpoints(folder)
     finish(*LONGER, "--output", folder, "--workers", 2)
     assert not list(folder.glob("cells/*/.*.partial"))
