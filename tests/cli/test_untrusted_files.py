@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cells import run_here
+from cells import run_here, small_study
 from commands import Capsys, Patch, call
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from replaybench.api import sweep
 from replaybench.cli import main as cli
 from replaybench.controllers.registry import load_learner
 from replaybench.data.policy_file import read_policy, write_policy
@@ -32,9 +33,6 @@ from replaybench.runtime.user_file import ImportRefusedError, imports_only, name
 
 EVIL = "from pathlib import Path\nPath(__file__).with_name('ran').touch()\n"
 BROKEN = "gymnasium:a\n/evil.py:-X"
-STUDY = (
-    'name = "t"\nplants = ["PendulumDCSC"]\nstrategies = ["FULL[Uniform]"]\nseeds = 1\nepisodes = 2\ngreedy_every = 1\n'
-)
 
 
 @contextlib.contextmanager
@@ -109,20 +107,19 @@ def test_a_file_beside_a_study_is_not_the_one_that_the_user_named(tmp_path: Path
 @pytest.mark.parametrize("kind", ["plants", "learners", "strategies"])
 def test_names_of_a_study_are_one_line(kind: str, character: str) -> None:
     named = {"plants": ["Pendulum"], "strategies": ["FULL[Uniform]"]} | {kind: [f"a{character}b"]}
-    with pytest.raises(UserError, match=f"{kind} holds a control character"):
-        build(Study, {"name": "t", **named}, "t")
-    with pytest.raises(UserError, match=f"{kind} holds a control character"):
-        Study(name="t", **{each: tuple(names) for each, names in named.items()})  # type: ignore[arg-type]
+    for make in (lambda: build(Study, {"name": "t", **named}, "t"), lambda: small_study(**named)):
+        with pytest.raises(UserError, match=f"{kind} holds a control character"):
+            make()
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("run")
-    (folder / "t.toml").write_text(STUDY)
+    folder = tmp_path_factory.mktemp("run") / "got"
+    study = small_study(strategies=("FULL[Uniform]",), seeds=1, episodes=2, greedy_every=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("replaybench.experiments.sweep.run_locally", run_here)
-        assert call("sweep", folder / "t.toml", "--output", folder / "got", "--workers", 1, "--quiet") == 0
-    return folder / "got"
+        sweep(study, folder, workers=1)
+    return folder
 
 
 def renamed(value: Any, old: str, new: str) -> Any:
@@ -181,11 +178,6 @@ def test_commands_that_read_run_no_code_of_a_run_folder(
 TITLE = "\x1b]0;renamed\x07\x1b[2J\x9b1mbold"
 
 
-def said(capsys: Capsys, *words: object) -> str:
-    call(*words)
-    return "".join(capsys.readouterr())
-
-
 def test_what_a_terminal_would_obey_is_printed_as_an_escape() -> None:
     assert printable("μ_r = 0.5 [95 %], a·b", keep="\n") == "μ_r = 0.5 [95 %], a·b"
     assert printable("a\x1b[31m\x9b\u202eb\x00\udcff\n") == r"a\x1b[31m\x9b\u202eb\x00\udcff\n"
@@ -195,9 +187,13 @@ def test_inspect_shows_escape_sequences_and_sends_none(tmp_path: Path, capsys: C
     path = tmp_path / "s\x1b[8m.h5"
     write_record(path, "offline scores" + TITLE, {"a" + TITLE: {"b" + TITLE: TITLE}}, {"x" + TITLE: np.zeros(3)})
     (tmp_path / "study.toml").write_text(f'name = "x"\n# {TITLE}\n')
-    cases = {"x1b]0;renamed": (path, tmp_path / f"{TITLE}none.h5"), r"invalid character '\x1b'": (tmp_path,)}
-    for shown, target in ((shown, target) for shown, targets in cases.items() for target in targets):
-        told = said(capsys, "inspect", target)
+    for target, shown in (
+        (path, "x1b]0;renamed"),
+        (tmp_path / f"{TITLE}none.h5", "x1b]0;renamed"),
+        (tmp_path, r"invalid character '\x1b'"),
+    ):
+        call("inspect", target)
+        told = "".join(capsys.readouterr())
         assert shown in told
         assert not {"\x1b", "\x07", "\x9b"} & set(told)
 
@@ -207,14 +203,11 @@ def test_a_stream_that_cannot_encode_gets_escapes(tmp_path: Path) -> None:
     """ASCII for Greek letters, and UTF-8 for the name of a file that is no text."""
     path = os.fsencode(tmp_path) + b"/\xff.h5"
     write_record(Path(os.fsdecode(path)), "scores", {"γ": 0.95}, {"μ": np.zeros(3)})
+    command: list[str | bytes] = [sys.executable, "-m", "replaybench", "inspect", path]
     for encoding, seen in (("ascii", b"\\u03b3"), ("utf-8:strict", "γ".encode())):
-        done = subprocess.run(
-            [sys.executable, "-m", "replaybench", "inspect", path],
-            capture_output=True, env={**os.environ, "PYTHONIOENCODING": encoding},
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        assert b"\\udcff.h5: scores file" in done.stdout
-        assert seen in done.stdout
+        told = subprocess.check_output(command, env={**os.environ, "PYTHONIOENCODING": encoding})
+        assert b"\\udcff.h5: scores file" in told
+        assert seen in told
 
 
 @pytest.mark.parametrize("command", ["list", "baseline"])

@@ -1,85 +1,64 @@
 """One cell: resumption, schedules, evaluations, recurrent policies, ReF-ER, warm-up, forged checkpoints."""
 
-import copy
 import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from cells import advanced, assert_equal_files, small_cell, small_study, until, updates_of
-from commands import refused
+from cells import DRIFTING, advanced, assert_reads_back, assert_resumes, small_cell, updates_of
 from scipy import stats
 
 from replaybench.controllers.algorithms.ddpg import DDPG
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.losses.refer import FAR
 from replaybench.data.record import read_record, write_record
-from replaybench.exchange.offline import offer, replay_offline
+from replaybench.exchange.offline import replay_offline
 from replaybench.exchange.recorded_buffer import read_recording
+from replaybench.experiments.bundled import EXAMPLES, STUDIES
 from replaybench.experiments.cell import CellRun, make_agent, run_cell
 from replaybench.experiments.dataset import assemble
 from replaybench.experiments.loop import training_episode
-from replaybench.experiments.progress import Round
-from replaybench.experiments.study import Cell, Study, read_study
-from replaybench.experiments.study_record import resolved, write_toml
-from replaybench.replay.buffer import Replay, step_fields
+from replaybench.experiments.study import Cell, read_study
+from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.streams import Stream
 
 
-def make_cell(strategy: str = "FULL[PER+IS]", plant: str = "PendulumDCSC", **changes: object) -> Cell:
-    settings = {"name": "t", "plants": (plant,), "strategies": (strategy,), "noise": (0.02,), "seeds": 3,
-                "episodes": 10, "capacity": 700, "greedy_every": 3} | changes  # fmt: skip
-    return Study(**settings).cells()[0]  # type: ignore[arg-type]
+def make_cell(strategy: str = "FULL[PER+IS]", **changes: Any) -> Cell:
+    usual = {"noise": (0.02,), "seeds": 3, "episodes": 10, "capacity": 700, "greedy_every": 3}
+    return small_cell(**{"strategies": (strategy,)} | usual | changes)
 
 
 NORMALISED = {"normalise": {"observations": True, "clip": 5.0, "rewards": True}}
 
 
-def test_checkpoints_are_written_while_running(tmp_path: Path) -> None:
-    seen = []
-
-    def report(told: Round) -> bool:
-        seen.append((tmp_path / "checkpoint.h5").exists())
-        return True
-
-    run_cell(make_cell(episodes=4), tmp_path, "none", 0.0, report)
-    assert seen == [False, True, True, True]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["policy.safetensors", "scores.h5", "snapshots.h5"]
-
-
 @pytest.mark.parametrize("every", [0, 50])
 def test_schedules_run_over_as_many_steps_as_asked(every: int) -> None:
     """A run of 4 episodes whose schedules take 6 is the beginning of a run of 6; beyond them they stay at their end."""
-    changes: dict[str, Any] = {"strategies": ("FIFO[AER(4, 1)]",), "learners": ("TD3",), "update_every": every}
-    rewards = {
-        (episodes, horizon): advanced(make_cell(episodes=episodes, horizon_steps=horizon, **changes)).reward
-        for episodes, horizon in ((6, 0), (4, 1200), (4, 0), (6, 600))
-    }
-    assert np.array_equal(rewards[4, 1200], rewards[6, 0][:, :4])
-    assert not np.array_equal(rewards[4, 0], rewards[6, 0][:, :4])
-    assert np.isfinite(rewards[6, 600]).all()
+
+    def rewards(**changes: int) -> np.ndarray:
+        return advanced(make_cell("FIFO[AER(4, 1)]", learners=("TD3",), update_every=every, **changes)).reward
+
+    longer = rewards(episodes=6)[:, :4]
+    assert np.array_equal(rewards(episodes=4, horizon_steps=1200), longer)
+    assert not np.array_equal(rewards(episodes=4), longer)
+    assert np.isfinite(rewards(episodes=6, horizon_steps=600)).all()
 
 
 def test_evaluations_are_stored_and_change_no_training(tmp_path: Path) -> None:
     """Each is the mean of its episodes, and those that a stopped run has had are there when it goes on."""
-    asked: dict[str, Any] = {"evaluate_every_steps": 500, "evaluation_episodes": 4}
-    plain, cell = make_cell(episodes=6), make_cell(episodes=6, **asked)
-    told = {}
-    for name, each in (("plain", plain), ("whole", cell)):
-        assert run_cell(each, tmp_path / name, "final")
-        told[name] = read_record(tmp_path / name / "scores.h5", "scores")[1]
-    assert not run_cell(cell, tmp_path / "parts", "final", report=until(4))
-    assert run_cell(cell, tmp_path / "parts", "final")
-    assert_equal_files(tmp_path / "whole", tmp_path / "parts")
-    assert np.array_equal(told["plain"]["reward"], told["whole"]["reward"])
-    assert "reward_evaluation" not in told["plain"]
+    cell = make_cell(episodes=6, evaluate_every_steps=500, evaluation_episodes=4)
+    assert_resumes(cell, tmp_path, [4])
+    assert run_cell(make_cell(episodes=6), tmp_path / "plain", "final")
+    plain, told = (read_record(tmp_path / name / "scores.h5", "scores")[1] for name in ("plain", "whole"))
+    assert np.array_equal(plain["reward"], told["reward"])
+    assert "reward_evaluation" not in plain
     evaluations = assemble([cell], {}, {cell.id: tmp_path / "whole"})["reward_evaluation"]
     assert evaluations["evaluation_step"].values.tolist() == [500, 1000]
-    assert np.array_equal(evaluations.values.squeeze(), told["whole"]["reward_evaluation"])
-    assert (told["whole"]["reward_evaluation"] != told["whole"]["reward"][:, [2, 4]]).all()
+    assert np.array_equal(evaluations.values.squeeze(), told["reward_evaluation"])
+    assert (told["reward_evaluation"] != told["reward"][:, [2, 4]]).all()
 
 
 @pytest.mark.parametrize(
@@ -91,7 +70,7 @@ def test_segments_that_end_with_their_episode_are_replayed_as_often(
 ) -> None:
     """Episodes have 40, 50 and 200 steps. With updates for whole segments there were too few: 12.8 in place of 16."""
     learners = {learner: {**settings, "on_policy": False}}
-    cell = make_cell(strategies=("FULL[Uniform]",), learners=(learner,), frequency=(frequency,), learner=learners)
+    cell = make_cell("FULL[Uniform]", learners=(learner,), frequency=(frequency,), learner=learners)
     run, replayed = CellRun(cell), 0
     update = run.agent.update
 
@@ -110,13 +89,12 @@ def test_segments_that_end_with_their_episode_are_replayed_as_often(
 def test_a_learner_need_not_say_what_form_its_policy_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only exports ask for it, and altered actions where there are choices."""
     monkeypatch.setattr(DDPG, "policy_head", Learner.policy_head)
-    CellRun(make_cell(strategies=("Synth(action=0.5)*FIFO[Uniform]",))).advance()
+    CellRun(make_cell("Synth(action=0.5)*FIFO[Uniform]")).advance()
 
 
 def test_altered_actions_are_those_that_a_learner_can_take() -> None:
     """All 15 of DQN's, as often; drawn from the box and put down to the nearest, both ends came half as often."""
-    cell = make_cell(strategies=("Synth(action=1.0)*FULL[Uniform]",), learners=("DQN",))
-    run = advanced(cell)
+    run = advanced(make_cell("Synth(action=1.0)*FULL[Uniform]", learners=("DQN",)))
     stored = run.replay.columns.column("action")[:, : int(run.replay.count.max()), 0].ravel()
     values, counts = np.unique(stored, return_counts=True)
     np.testing.assert_array_equal(values, np.linspace(-1, 1, 15, dtype=np.float32))
@@ -124,9 +102,9 @@ def test_altered_actions_are_those_that_a_learner_can_take() -> None:
 
 
 def test_statistics_are_those_of_what_each_member_collected() -> None:
-    """Cart-poles again: the buffer holds every step, and nothing of it is counted twice or left out."""
-    plant = str(Path(__file__).parents[2] / "replaybench" / "examples" / "cart_pole.py") + ":CartPole"
-    run = CellRun(make_cell(plant=plant, strategy="FIFO[Uniform]", capacity=10_000, learner={"DDPG": NORMALISED}))
+    """The buffer holds every step, and nothing of it is counted twice or left out; episodes of cart-poles end apart."""
+    plants = (f"{EXAMPLES / 'cart_pole.py'}:CartPole",)
+    run = CellRun(make_cell("FIFO[Uniform]", plants=plants, capacity=10_000, learner={"DDPG": NORMALISED}))
     for _ in range(2):
         run.advance()
     count, column = run.replay.count, run.replay.columns.column
@@ -135,136 +113,78 @@ def test_statistics_are_those_of_what_each_member_collected() -> None:
     np.testing.assert_array_equal(weights["observation.count"], count)
     np.testing.assert_array_equal(weights["reward.count"], count)
     for m, stored in enumerate(count):
-        np.testing.assert_allclose(
-            weights["observation.mean"][m], column("observation")[m, :stored].mean(axis=0, dtype=np.float64), rtol=1e-6
-        )
-        mean_square = np.square(column("reward")[m, :stored], dtype=np.float64).mean()
-        np.testing.assert_allclose(weights["reward.mean_square"][m], mean_square, rtol=1e-6)
-
-
-def test_horizon_discount_keeps_the_horizon_and_the_scale_of_values() -> None:
-    fixed, horizon = (CellRun(make_cell(discount=kind, frequency=(100.0,))).agent.task for kind in ("fixed", "horizon"))
-    assert fixed.discount == 0.95
-    assert horizon.discount == pytest.approx(0.9747, abs=5e-5)
-    assert horizon.reward_scale == fixed.reward_scale / 2
+        observation, reward = (column(name)[m, :stored].astype(np.float64) for name in ("observation", "reward"))
+        np.testing.assert_allclose(weights["observation.mean"][m], observation.mean(axis=0), rtol=1e-6)
+        np.testing.assert_allclose(weights["reward.mean_square"][m], np.square(reward).mean(), rtol=1e-6)
 
 
 GAUSSIAN = {"exploration": {"form": "gaussian", "truncate": 3.0}}
-CASES: Any = [
+CASES: list[tuple[str, dict[str, Any], str]] = [
     ("V-RACER", {"warmup_episodes": 1}, "FarPol[Uniform+ReFER(c=0.05, beta_rate=0.01)]"),
     ("NAF", GAUSSIAN, "Resv[PER+IS+ReFER-2(0.05)]"),
     ("DDPG", GAUSSIAN, "FIFO[Uniform+ReFER-1(0.05)]"),
 ]
+WITH_REFER = [
+    make_cell(strategy, learners=(learner,), learner={learner: settings}, noise=(0.0,), seeds=2, episodes=6)
+    for learner, settings, strategy in CASES
+]
 
 
-def refer_cell(learner: str, settings: dict[str, Any], strategy: str) -> Cell:
-    return small_cell(
-        learners=(learner,), learner={learner: settings}, strategies=(strategy,), noise=(0.0,), seeds=2, episodes=6,
-        capacity=700, greedy_every=2,
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(("learner", "settings", "strategy"), CASES)
-def test_counts_agree_with_what_is_stored(learner: str, settings: dict[str, Any], strategy: str) -> None:
-    run = advanced(refer_cell(learner, settings, strategy))
-    traces = run.replay.traces
+@pytest.mark.parametrize("cell", WITH_REFER, ids=lambda cell: cell.strategy)
+def test_counts_agree_with_what_is_stored(cell: Cell) -> None:
+    run = advanced(cell)
+    traces, rule = run.replay.traces, run.agent.traces
     assert traces is not None
-    rule = run.agent.traces
     np.testing.assert_array_equal(rule.stored_steps, run.replay.count)
     np.testing.assert_array_equal(rule.far, traces.values[:, :, FAR].sum(axis=1))
     assert (rule.far > 0).all()
     assert (run.metrics["kl"][:, -1] > 0).all()
     np.testing.assert_array_equal(run.metrics["far"][:, -1], rule.far / 700)
-    if "ReFER-1" not in strategy:
+    if "ReFER-1" not in cell.strategy:
         assert (run.metrics["beta"][:, -1] < 1).all()
 
 
-@pytest.mark.parametrize(
-    "cell",
-    [
-        make_cell(learner={"DDPG": {"exploration": {"form": "gaussian", "last_sigma": 0.1, "truncate": 3.0}}}),
-        make_cell(
-            "Synth(state=0.2)*FIFO[Uniform]", learner={"DDPG": {"exploration": {"form": "parameter"}} | NORMALISED}
-        ),
-        *(refer_cell(*case) for case in CASES),
-    ],
-    ids=lambda cell: cell.strategy,
+NOISY = make_cell(
+    "Synth(state=0.2)*FIFO[Uniform]", learner={"DDPG": {"exploration": {"form": "parameter"}} | NORMALISED}
 )
+
+
+@pytest.mark.parametrize("cell", [NOISY, *WITH_REFER], ids=lambda cell: cell.strategy)
 def test_stopped_and_resumed_equals_uninterrupted(tmp_path: Path, cell: Cell) -> None:
-    assert run_cell(cell, tmp_path / "whole", buffers="final")
-    for stop in (2, 3, 5):
-        assert not run_cell(cell, tmp_path / "parts", "final", report=until(stop))
-        assert (tmp_path / "parts" / "checkpoint.h5").exists()
-    assert run_cell(cell, tmp_path / "parts", buffers="final")
-    assert_equal_files(tmp_path / "whole", tmp_path / "parts")
-    assert not (tmp_path / "parts" / "checkpoint.h5").exists()
-
-
-NAME = "DDPG:memory"
-
-
-def cell(strategy: str, **memory: object) -> Cell:
-    return small_cell(
-        learners=(NAME,), strategies=(strategy,), seeds=2, episodes=3, capacity=300, observe=("angle",), learner={NAME:
-        {"memory": {"units": 4, "window": 4, **memory}}},
-    )  # fmt: skip
+    """Further learners and strategies are resumed by their contract."""
+    assert_resumes(cell, tmp_path, (2, 3, 5))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("start", "steps"), [("stored", 4), ("burn-in", 7)])
 def test_a_recording_with_gaps_is_replayed_offline(tmp_path: Path, start: str, steps: int) -> None:
-    """A reservoir keeps some steps only; of the others, predecessors and successors are not linked."""
-    made = cell("Resv[Uniform]", start=start, burn_in=3)
+    """A reservoir keeps some steps only; which of them are linked is tested with traces of V-RACER."""
+    settings = {"DDPG": {"memory": {"units": 4, "window": 4, "start": start, "burn_in": 3}}}
+    usual: dict[str, Any] = {"seeds": 2, "episodes": 3, "capacity": 300, "observe": ("angle",)}
+    made = small_cell(strategies=("Resv[Uniform]",), learner=settings, **usual)
     assert run_cell(made, tmp_path, "final")
-    recording = read_recording(tmp_path / "buffer.h5")
-    agent = make_agent(made, made.make_plant())
-    assert agent.window == steps
-    fields = {**step_fields(1, 1), **agent.fields}
-    replay = Replay(parse("FULL[Uniform]"), fields, 300, 0, range(2), 16, window=agent.window)
-    offer(recording, replay, agent)
-    assert replay.traces is not None
-    previous = replay.traces.previous
-    member, slot = np.nonzero(previous >= 0)
-    assert 0 < len(slot) < 2 * 299
-    columns = {name: replay.columns.column(name) for name in ("observation", "next_observation")}
-    came_from = columns["next_observation"][member, previous[member, slot]]
-    np.testing.assert_array_equal(columns["observation"][member, slot], came_from)
-    words: dict[str, Any] = {"updates": 2, "learner": "DDPG", "learners": 2, "capacity": None, "root_seed": 0}
-    words["progress"] = lambda done: None
-    assert np.isfinite(replay_offline(recording, parse("FULL[Uniform]"), **words).reward).all()
-    streamed = read_recording(tmp_path / "buffer.h5", whole=False)
+    assert make_agent(made, made.make_plant()).window == steps
+
+    def reward(whole: bool) -> np.ndarray:
+        words: dict[str, Any] = {"updates": 2, "learner": "DDPG", "learners": 2, "capacity": None, "root_seed": 0}
+        recording = read_recording(tmp_path / "buffer.h5", whole=whole)
+        return replay_offline(recording, parse("FULL[Uniform]"), **words, progress=lambda done: None).reward
+
+    assert np.isfinite(reward(whole=True)).all()
     with pytest.raises(UserError, match="follows experiences along their episodes, which --stream breaks up"):
-        replay_offline(streamed, parse("FULL[Uniform]"), **words)
+        reward(whole=False)
 
 
 def test_the_example_compares_learners_with_and_without_memory(tmp_path: Path) -> None:
-    study = read_study(Path(__file__).parents[2] / "replaybench" / "studies" / "partial.toml")
-    cells = study.cells()
-    assert {c.learner: c.settings["memory"] is not None for c in cells} == {
-        "V-RACER:memory": True, "V-RACER:none": False, "DDPG:memory": True, "NAF:memory": True,
-    }  # fmt: skip
-    (tmp_path / "again.toml").write_text(write_toml(resolved(study, cells)), encoding="utf-8")
-    assert [c.id for c in read_study(tmp_path / "again.toml").cells()] == [c.id for c in cells]
-    run = CellRun(cells[0])
-    assert run.replay.window == 16
-    assert run.replay.columns.fields["memory"] == 128
+    study = read_study(STUDIES / "partial.toml")
+    first, *others = study.cells()
+    assert {cell.settings["memory"] is not None for cell in others} == {True, False}
+    assert_reads_back(study, tmp_path)
+    run = CellRun(first)
+    assert (run.replay.window, run.replay.columns.fields["memory"]) == (16, 128)
 
 
-STEPS = 20
-"""Of the plant's longest episode."""
-DRIFTING = f"{Path(__file__).parents[1] / 'helpers' / 'drifting.py'}:Drifting"
-WARM_UP = 2
-SEEDS = 3
-each = pytest.mark.parametrize("learner", ["SAC", "TD3"])
-each_schedule = pytest.mark.parametrize("every", [0, 1, 50], ids=["episodes", "steps", "longer than a round"])
-
-
-def warm_up_cell(learner: str, every: int, warm_up: int = WARM_UP) -> Cell:
-    return Study(
-        name="t", plants=(DRIFTING,), strategies=("FIFO[Uniform]",),
-        seeds=SEEDS, episodes=6, capacity=200, greedy_every=3, update_every=every, learners=(learner,),
-        learner={learner: {"warmup_episodes": warm_up}},
-    ).cells()[0]  # fmt: skip
+STEPS, WARM_UP, SEEDS = 20, 2, 3
 
 
 def actions_of(run: CellRun, member: int) -> np.ndarray:
@@ -274,11 +194,13 @@ def actions_of(run: CellRun, member: int) -> np.ndarray:
     return np.asarray(run.replay.columns.column("action")[member, order])
 
 
-@each
-@each_schedule
+@pytest.mark.parametrize("learner", ["SAC", "TD3"])
+@pytest.mark.parametrize("every", [0, 1, 50], ids=["episodes", "steps", "longer than a round"])
 def test_random_are_the_actions_of_the_rounds_before_the_first_update(learner: str, every: int) -> None:
     """To the step, in the midst of an episode, too."""
-    run = CellRun(warm_up_cell(learner, every))
+    usual: dict[str, Any] = {"plants": (DRIFTING,), "seeds": SEEDS, "episodes": 6, "capacity": 200, "greedy_every": 3}
+    settings = {learner: {"warmup_episodes": WARM_UP}}
+    run = CellRun(small_cell(learners=(learner,), learner=settings, update_every=every, **usual))
     for _ in range(WARM_UP):
         run.advance()
     assert updates_of(run) == 0
@@ -298,28 +220,28 @@ def test_random_are_the_actions_of_the_rounds_before_the_first_update(learner: s
         assert not np.isin(actions[count:], expected).any()
 
 
-def first_episode() -> CellRun:
-    study = small_study(strategies=("Expl[Uniform]",), seeds=2, episodes=2, capacity=500)
-    run = CellRun(study.cells()[0])
+def test_exploration_and_the_end_of_an_episode_are_stored() -> None:
+    """‖a − π(s)‖₁ of the action that was taken, by the policy that took it: it decides which slots are overwritten.
+
+    The last step of an episode that is cut has its true successor and does not end the task.
+    """
+    run = CellRun(small_cell(strategies=("Expl[Uniform]",), seeds=2, episodes=2, capacity=500))
     training_episode(run.env, run.agent, run.replay, 0)
-    return run
-
-
-def test_the_exploration_of_every_step_is_stored() -> None:
-    """‖a − π(s)‖₁ of the action that was taken, by the policy that took it; it decides which slots are overwritten."""
-    run = first_episode()
     column, steps = run.replay.columns.column, run.env.steps_per_episode
     policy = np.stack([run.agent.act(column("observation")[:, slot]) for slot in range(steps)], axis=1)
     expected = np.abs(column("action")[:, :steps] - policy).sum(axis=2)
     np.testing.assert_allclose(column("exploration")[:, :steps, 0], expected, atol=1e-6)
     assert (expected > 0.1).mean() > 0.5
     np.testing.assert_array_equal(run.replay.orders["exploration"].keys(steps), column("exploration")[:, :steps, 0])
+    assert not column("terminated")[:, :steps].any()
+    observation, successor = column("observation")[:, :steps], column("next_observation")[:, :steps]
+    np.testing.assert_array_equal(successor[:, :-1], observation[:, 1:])
+    assert (successor[:, -1] != observation[:, 0]).any(axis=1).all()
 
 
 def test_the_density_that_drew_an_action_is_stored_with_it_unclipped() -> None:
     settings = {"DDPG": {"exploration": {"form": "gaussian", "sigma": 0.6}}}
-    study = Study(name="t", plants=("Magman",), strategies=("FIFO[Uniform]",), seeds=2, episodes=2, learner=settings)
-    run = CellRun(study.cells()[0])
+    run = CellRun(small_cell(plants=("Magman",), seeds=2, episodes=2, learner=settings))
     fields = {**run.replay.columns.fields, "behaviour_mean": 4, "behaviour_log_sigma": 4}
     replay = Replay(run.strategy, fields, 500, 0, range(2), 16)
     training_episode(run.env, run.agent, replay, 0)
@@ -327,21 +249,7 @@ def test_the_density_that_drew_an_action_is_stored_with_it_unclipped() -> None:
     policy = np.stack([run.agent.act(column("observation")[:, slot]) for slot in range(steps)], axis=1)
     np.testing.assert_allclose(column("behaviour_mean")[:, :steps], policy, atol=1e-6)
     np.testing.assert_allclose(column("behaviour_log_sigma")[:, :steps], np.log(0.6), rtol=1e-6)
-    noise = (column("action")[:, :steps] - policy) / 0.6
-    # 1600 draws: six standard errors of mean and variance.
-    assert abs(noise.mean()) < 6 / 40
-    assert abs(noise.var() - 1) < 6 * np.sqrt(2) / 40
     assert np.abs(column("action")).max() > 1
-
-
-def test_a_time_limit_is_not_terminal() -> None:
-    """The last step of an episode that is cut has its true successor and does not end the task."""
-    run = first_episode()
-    column, steps = run.replay.columns.column, run.env.steps_per_episode
-    assert not column("terminated")[:, :steps].any()
-    observation, successor = column("observation")[:, :steps], column("next_observation")[:, :steps]
-    np.testing.assert_array_equal(successor[:, :-1], observation[:, 1:])
-    assert (successor[:, -1] != observation[:, 0]).any(axis=1).all()
 
 
 REFUSED: dict[str, list[Any]] = {
@@ -352,14 +260,9 @@ REFUSED: dict[str, list[Any]] = {
 
 
 @pytest.fixture(scope="module")
-def study() -> Study:
-    return small_study(seeds=1, episodes=2, capacity=300, reference="paper")
-
-
-@pytest.fixture(scope="module")
-def sound(study: Study, tmp_path_factory: pytest.TempPathFactory) -> tuple[Cell, Path]:
+def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[Cell, Path]:
     """A cell and its checkpoint after one of two episodes."""
-    [cell] = study.cells()
+    cell = small_cell(seeds=1, episodes=2, capacity=300)
     folder = tmp_path_factory.mktemp("cell")
     assert not run_cell(cell, folder, "none", report=lambda _: False)
     return cell, folder / "checkpoint.h5"
@@ -368,7 +271,7 @@ def sound(study: Study, tmp_path_factory: pytest.TempPathFactory) -> tuple[Cell,
 def forge(source: Path, folder: Path, key: str, value: Any) -> Path:
     header, arrays = read_record(source, "checkpoint")
     folder.mkdir(parents=True)
-    write_record(folder / "checkpoint.h5", "checkpoint", {**copy.deepcopy(header.facts), key: value}, arrays)
+    write_record(folder / "checkpoint.h5", "checkpoint", {**header.facts, key: value}, arrays)
     return folder / "checkpoint.h5"
 
 
@@ -387,13 +290,3 @@ def test_what_was_forged_is_else_gone_on_from(sound: tuple[Cell, Path], tmp_path
     cell, source = sound
     forge(source, tmp_path / "cell", "more", 5)
     assert run_cell(cell, tmp_path / "cell", "none")
-
-
-def test_a_sweep_ends_with_status_2(
-    study: Study, sound: tuple[Cell, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cell, source = sound
-    path = forge(source, tmp_path / "run" / "cells" / cell.id, "episode", "x")
-    (tmp_path / "s.toml").write_text(write_toml(study))
-    told = refused(capsys, "sweep", tmp_path / "s.toml", "--output", tmp_path / "run", "--workers", 1)
-    assert told.startswith(f"replaybench: the facts of {path}: episode must be a whole number")

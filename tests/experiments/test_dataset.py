@@ -1,5 +1,6 @@
 """The results dataset: assembly from files, its file, and forged content."""
 
+import dataclasses
 import hashlib
 import io
 import time
@@ -15,13 +16,12 @@ from cells import small_cell, small_study
 from commands import Capsys, refused
 from drawn_studies import USABLE, Rewards, stored
 
-from replaybench.baselines.references import Reference
 from replaybench.data.record import write_record
 from replaybench.experiments import dataset, results_file
 from replaybench.experiments.cell import run_cell
 from replaybench.experiments.dataset import AXES, assemble, describe
 from replaybench.experiments.results_file import read_results, write_results
-from replaybench.experiments.study import Cell, Study
+from replaybench.experiments.study import Cell
 from replaybench.experiments.tables import noise_tables, score_tables
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.provenance import Code, ComputeSession, session_facts
@@ -35,11 +35,11 @@ ENDS = {"PendulumDCSC": (-10.0, -5.0), "Magman": (-10.0, -8.001)}
 
 
 def cells(**changes: Any) -> list[Cell]:
-    study: dict[str, Any] = {
-        "name": "t", "plants": ("PendulumDCSC", "Magman"), "strategies": ("FIFO[Uniform]", "FULL[PER]"),
-        "noise": (0.0, 0.02), "seeds": 3, "episodes": EPISODES, "block": 2, "capacity": 100,
-    }  # fmt: skip
-    return Study(**{**study, **changes}).cells()
+    axes = {"plants": ("PendulumDCSC", "Magman"), "strategies": ("FIFO[Uniform]", "FULL[PER]"), "noise": (0.0, 0.02)}
+    return small_study(**axes | {"seeds": 3, "episodes": EPISODES, "block": 2, "capacity": 100} | changes).cells()
+
+
+CELLS = cells()
 
 
 def arrays(cell: Cell) -> dict[str, np.ndarray]:
@@ -54,22 +54,17 @@ def arrays(cell: Cell) -> dict[str, np.ndarray]:
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> tuple[xr.Dataset, list[Cell]]:
+def data(tmp_path: Path) -> xr.Dataset:
     """A dataset of which the last cell is not there yet."""
-    everything = cells()
-    for number, cell in enumerate(everything[:-1]):
-        stints = [
-            ComputeSession(code, f"2026-01-0{1 + k}T00:00:00Z", 10.0 * number + k) for k, code in enumerate(CODES)
-        ]
+    for n, cell in enumerate(CELLS[:-1]):
+        stints = [ComputeSession(code, f"2026-01-0{1 + k}T00:00:00Z", 10.0 * n + k) for k, code in enumerate(CODES)]
         write_record(tmp_path / cell.id / "scores.h5", "scores", session_facts(stints), arrays(cell))
     references = {
-        (plant, 50.0, noise): Reference(
-            plant, 50.0, noise, ends[0], 1.0, -9.0, -7.0, ends[1], ends[1], ends[1], 0.95, (3, 4), 3, 9, "paper"
-        )
-        for plant, ends in ENDS.items()
+        (plant, 50.0, noise): dataclasses.replace(USABLE, random=random, zero=-9.0, lqr=-7.0, dp=dp, nodes=(3, 4))
+        for plant, (random, dp) in ENDS.items()
         for noise in (0.0, 0.02)
     }
-    return dataset.assemble(everything, references, {cell.id: tmp_path / cell.id for cell in everything}), everything
+    return dataset.assemble(CELLS, references, {cell.id: tmp_path / cell.id for cell in CELLS})
 
 
 STINTS: list[Any] = [5, [], [5], [{}], [{"code": {"commit": 5}, "started": "", "seconds": 1.0}]]
@@ -78,8 +73,7 @@ FORGED: list[Any] = [None, {"seconds": 1.0}, *({"stints": value} for value in ST
 
 @pytest.mark.parametrize("facts", FORGED)
 def test_a_cell_that_cannot_be_read_is_named_with_the_remedy(tmp_path: Path, facts: dict[str, Any] | None) -> None:
-    cell = cells()[0]
-    path = tmp_path / "scores.h5"
+    cell, path = CELLS[0], tmp_path / "scores.h5"
     if facts is None:
         path.write_bytes(b"no HDF5")
     else:
@@ -92,63 +86,53 @@ def place(cell: Cell) -> dict[str, Any]:
     return {axis: getattr(cell, axis) for axis in dataset.AXES}
 
 
-def test_every_number_is_in_its_place(made: tuple[xr.Dataset, list[Cell]]) -> None:
-    data, everything = made
-    assert data["seed"].values.tolist() == [0, 1, 2]
-    assert data["block"].values.tolist() == [0, 2]
-    assert data["episode"].values.tolist() == list(range(1, EPISODES + 1))
-    assert data["greedy_episode"].values.tolist() == [10, 20]
-    assert data["episode_metric"].values.tolist() == ["mean reward"] * 2
-    assert (data["update_every"].values == 0).all()
+def test_every_number_is_in_its_place(data: xr.Dataset) -> None:
+    named = {"seed": [0, 1, 2], "block": [0, 2], "greedy_episode": [10, 20], "episode_metric": ["mean reward"] * 2}
+    for name, values in (named | {"episode": [*range(1, EPISODES + 1)], "update_every": [0, 0]}).items():
+        assert data[name].values.tolist() == values, name
     assert (data["seconds"].attrs["units"], data["memory"].attrs["units"]) == ("s", "B")
     here = data.sel(plant="PendulumDCSC", noise=0.0, frequency=50.0)
     np.testing.assert_array_equal(dataset.steps_done(here), 200.0 * np.arange(EPISODES + 1))
-    for cell in everything[:-1]:
+    for cell in CELLS[:-1]:
         for name, array in arrays(cell).items():
             np.testing.assert_array_equal(data[name].sel(**place(cell), seed=list(cell.seeds)).values, array)
-    last = everything[-1]
+    last = CELLS[-1]
     for name in ("reward", "reward_greedy", "episode_steps", "metric_width", "mu_final"):
         assert np.isnan(data[name].sel(**place(last), seed=list(last.seeds)).values).all()
 
 
-def test_each_cell_says_who_computed_it(made: tuple[xr.Dataset, list[Cell]]) -> None:
-    data, everything = made
-    for number, cell in enumerate(everything[:-1]):
+def test_each_cell_says_who_computed_it(data: xr.Dataset) -> None:
+    for number, cell in enumerate(CELLS[:-1]):
         told = data["seconds"].sel(**place(cell), block=cell.first_member)
         assert told.item() == 30.0 * number + 3
-        assert told["commit"].item() == "abc-dirty, abc, unknown"
-        assert told["started"].item() == "2026-01-01T00:00:00Z"
-        assert (told["processor"].item(), told["target"].item()) == ("one", "here")
-    missing = data["seconds"].sel(**place(everything[-1]), block=2)
+        origin = [told[name].item() for name in ("commit", "started", "processor", "target")]
+        assert origin == ["abc-dirty, abc, unknown", "2026-01-01T00:00:00Z", "one", "here"]
+    missing = data["seconds"].sel(**place(CELLS[-1]), block=2)
     assert np.isnan(missing.item())
     assert missing["commit"].item() == ""
 
 
-def test_scores_are_over_the_runs_that_are_there(made: tuple[xr.Dataset, list[Cell]]) -> None:
-    data, everything = made
+def test_scores_are_over_the_runs_that_are_there(data: xr.Dataset) -> None:
     quality = np.linspace(-0.5, 0.95, EPISODES)
-    point = data.sel(**place(everything[0]))
+    point = data.sel(**place(CELLS[0]))
     np.testing.assert_allclose(point["mu_final"].values, [quality.mean(), np.nan, 0.1])
     np.testing.assert_allclose(point["mu_max"].values, [0.95, np.nan, 0.1])
     np.testing.assert_array_equal(point["rise_time"].values, [1 + np.argmax(quality >= 0.8), np.nan, EPISODES])
     assert point["mu_final_mean"].item() == pytest.approx((quality.mean() + 0.1) / 2)
     assert point["mu_final_low"] < point["mu_final_mean"] < point["mu_final_high"]
     assert [int(point[name]) for name in ("failed", "dead", "censored")] == [1, 1, 1]
-    noisy = data.sel(**{**place(everything[0]), "noise": 0.02})
+    noisy = data.sel(**{**place(CELLS[0]), "noise": 0.02})
     assert noisy["mu_final"].values[0] == pytest.approx(quality.mean() - 0.1)
-    last = data.sel(**place(everything[-1]))  # of three runs two are there
+    last = data.sel(**place(CELLS[-1]))  # of three runs two are there
     assert np.isnan(last["mu_final"].values[2])
     assert int(last["failed"]) == 1
 
 
-def test_references_stand_beside_and_close_ends_give_no_score(made: tuple[xr.Dataset, list[Cell]]) -> None:
-    data, _ = made
+def test_references_stand_beside_and_close_ends_give_no_score(data: xr.Dataset) -> None:
     for plant, (random, dp) in ENDS.items():
         own = data.sel(plant=plant)
-        assert (own["reference_random"] == random).all()
-        assert (own["reference_dp"] == dp).all()
-        assert (own["reference_zero"] == -9.0).all()
-        assert (own["reference_lqr"] == -7.0).all()
+        for name, value in (("random", random), ("dp", dp), ("zero", -9.0), ("lqr", -7.0)):
+            assert (own[f"reference_{name}"] == value).all()
         assert own["reference_grid"].values.tolist() == ["3 × 4 nodes, 3 actions, as declared"]
         assert dataset.rule_of(own) == "paper"
     assert np.isnan(data["mu_final"].sel(plant="Magman").values).all()
@@ -158,15 +142,14 @@ def test_references_stand_beside_and_close_ends_give_no_score(made: tuple[xr.Dat
 
 
 def test_rounds_are_told_from_episodes() -> None:
-    for every, word, last in ((0, "episodes", EPISODES), (1, "iterations", 2), (200, "iterations", 2)):
+    iterations = ("iterations", 2, "the last 2 iterations", "the last training iteration")
+    episodes = ("episodes", EPISODES, "all 20 episodes", "all 10 training episodes")
+    for every, (word, last, whole, half) in ((0, episodes), (1, iterations), (200, iterations)):
         some = cells(update_every=every, plants=("Magman",))
         data = dataset.assemble(some, {}, {cell.id: Path("none") for cell in some}).isel(plant=0)
         assert (dataset.counted_in(data), dataset.in_iterations(data)) == (word, every > 0)
-        assert dataset.the_last(data.isel(episode=slice(10)), "training") == (
-            "the last training iteration" if every else "all 10 training episodes"
-        )
-        assert dataset.last_of(data) == last
-        assert dataset.the_last(data) == ("the last 2 iterations" if every else "all 20 episodes")
+        assert (dataset.last_of(data), dataset.the_last(data)) == (last, whole)
+        assert dataset.the_last(data.isel(episode=slice(10)), "training") == half
     bare = data.drop_vars(["episode_metric", "update_every", "reference_rule"])
     assert (dataset.episode_metric(bare), dataset.rule_of(bare)) == ("mean reward", None)
     assert not dataset.in_iterations(bare)
@@ -179,35 +162,33 @@ def test_rounds_are_told_from_episodes() -> None:
     assert not dataset.lengths_vary(xr.Dataset())
 
 
-def test_failed_runs_exist(made: tuple[xr.Dataset, list[Cell]]) -> None:
-    failed = made[0].copy(deep=True)
+def test_failed_runs_exist(data: xr.Dataset) -> None:
+    failed = data.copy(deep=True)
     failed["reward"][:] = np.nan
     bare = failed.drop_vars("episode_steps")
-    xr.testing.assert_equal(dataset.runs_there(failed), dataset.runs_there(made[0]))
+    xr.testing.assert_equal(dataset.runs_there(failed), dataset.runs_there(data))
     assert not dataset.runs_there(bare).any()
-    for data, words in ((failed, "failed before its first reward"), (bare, "no finished cell")):
-        assert words in str(dataset.without_rewards(Path("r.nc"), data, "figures need"))
+    for empty, words in ((failed, "failed before its first reward"), (bare, "no finished cell")):
+        assert words in str(dataset.without_rewards(Path("r.nc"), empty, "figures need"))
 
 
-def test_a_file_reads_back_and_damage_is_one_line(tmp_path: Path, made: tuple[xr.Dataset, list[Cell]]) -> None:
+def test_a_file_reads_back_and_damage_is_one_line(tmp_path: Path, data: xr.Dataset) -> None:
     path = tmp_path / "results.nc"
-    results_file.write_results(path, made[0])
-    xr.testing.assert_identical(
-        results_file.read_results(path).drop_vars(dataset.ORIGINS), made[0].drop_vars(dataset.ORIGINS)
-    )
+    write_results(path, data)
+    xr.testing.assert_identical(read_results(path).drop_vars(dataset.ORIGINS), data.drop_vars(dataset.ORIGINS))
     content = path.read_bytes()
     with h5py.File(io.BytesIO(content[:-32])) as file:
         packed = {name: file[name].compression for name in ("reward", "reward_greedy", "mu_final_mean", "reference_dp")}
         for axis, names in {"plant": "plants", "learner": "learners", "strategy": "strategies"}.items():
             assert file.attrs.get_id(names).dtype.kind == "S"  # of fixed length: Octave reads no other
-            assert file.attrs[names].decode().split("\n") == made[0][axis].values.tolist()
+            assert file.attrs[names].decode().split("\n") == data[axis].values.tolist()
     assert packed == {"reward": "gzip", "reward_greedy": "gzip", "mu_final_mean": None, "reference_dp": None}
     for damaged in (content[:-1], b"x" + content[1:], content[:100], content[:-1] + bytes([content[-1] ^ 1])):
         path.write_bytes(damaged)
         with pytest.raises(UserError, match="its checksum does not match"):
-            results_file.read_results(path)
+            read_results(path)
     with pytest.raises(UserError, match="no such file"):
-        results_file.read_results(tmp_path / "none.nc")
+        read_results(tmp_path / "none.nc")
 
 
 def test_noise_is_told_of_the_states_that_are_observed(tmp_path: Path) -> None:

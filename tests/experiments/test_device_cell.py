@@ -1,16 +1,18 @@
 """Cells on a device, whose source runs on this processor here."""
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from cells import assert_equal_files, run_here, small_cell, small_study, until
-from commands import Capsys, Patch, call, refused
+from cells import DRIFTING, advanced, assert_equal_files, run_here, small_study, until
+from commands import Capsys, Patch, call, printed, refused
+from numpy.typing import NDArray
 from rich.console import Console
 
+from replaybench.baselines.controllers import run_episode
 from replaybench.data.record import read_header, read_record, write_record
 from replaybench.device import gpu
 from replaybench.device.program import Host
@@ -20,24 +22,22 @@ from replaybench.experiments import cell as cell_module
 from replaybench.experiments import device_cell, snapshots, sweep
 from replaybench.experiments.cell import CellRun, run_cell
 from replaybench.experiments.cell_lookup import load_policy
-from replaybench.experiments.progress import Round
-from replaybench.experiments.study import Cell
-from replaybench.experiments.workers import Job
+from replaybench.experiments.study import Cell, Study
 from replaybench.replay.buffer_file import load_replay
 from replaybench.runtime.errors import UserError
 
-SMALL = {
-    "DDPG": {"actor_hidden": [8, 8], "critic_hidden": [8, 8, 4]},
-    "TD3": {"actor_hidden": [8, 8], "critic_hidden": [8, 8]},
-    "SAC": {"actor_hidden": [8, 8], "critic_hidden": [8, 8]},
-    "DQN": {"hidden": [8, 8]},
-}
+SMALL = {"DDPG": {"actor_hidden": [8, 8], "critic_hidden": [8, 8, 4]}, "DQN": {"hidden": [8, 8]}}
+SMALL |= {name: {"actor_hidden": [8, 8], "critic_hidden": [8, 8]} for name in ("TD3", "SAC")}
+
+
+def study_of(*strategies: str, **changes: Any) -> Study:
+    usual = {"seeds": 3, "episodes": 6, "capacity": 500, "greedy_every": 2, "noise": (0.01,)}
+    own = {name: SMALL[name] for name in changes.get("learners", ("DDPG",))}
+    return small_study(**{"device": "cuda", "strategies": strategies, "learner": own} | usual | changes)
 
 
 def cell_of(strategy: str = "FIFO[Uniform]", **changes: Any) -> Cell:
-    usual = {"seeds": 3, "episodes": 6, "capacity": 500, "greedy_every": 2, "noise": (0.01,)}
-    own = {name: SMALL[name] for name in changes.get("learners", ("DDPG",))}
-    return small_cell(**{"device": "cuda", "strategies": (strategy,), "learner": own} | usual | changes)
+    return study_of(strategy, **changes).cells()[0]
 
 
 @pytest.fixture(autouse=True)
@@ -55,14 +55,9 @@ STRATEGIES = (
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_killed_cell_continues_bit_for_bit(strategy: str, tmp_path: Path, monkeypatch: Patch) -> None:
     """In launches of one round, what is the same in launches of up to two."""
-    cell, rounds = cell_of(strategy, seeds=2, episodes=20), list[int]()
-
-    def noted(found: Round) -> bool:
-        rounds.append(found.done)
-        return True
-
-    assert run_cell(cell, tmp_path / "whole", "final", report=noted)
-    assert rounds == [1, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20]
+    cell, report = cell_of(strategy, seeds=2, episodes=20), Mock(return_value=True)
+    assert run_cell(cell, tmp_path / "whole", "final", report=report)
+    assert [told.args[0].done for told in report.call_args_list] == [1, *range(2, 21, 2)]
     monkeypatch.setattr(device_cell, "LAUNCH_SECONDS", 0.0)
     for stop in (1, 4):
         assert not run_cell(cell, tmp_path / "parts", "final", report=until(stop))
@@ -76,8 +71,7 @@ def test_a_killed_cell_continues_bit_for_bit(strategy: str, tmp_path: Path, monk
 def test_its_buffer_is_verified_and_continued(strategy: str, every: int, tmp_path: Path, capsys: Capsys) -> None:
     assert run_cell(cell_of(strategy, update_every=every), tmp_path, "final")
     path = tmp_path / "buffer.h5"
-    assert call("inspect", path, "--verify") == 0
-    assert "structure are sound" in capsys.readouterr().out
+    assert "structure are sound" in printed(capsys, "inspect", path, "--verify")
     replay, state = load_replay(path), read_record(path, "buffer")[1]
     assert (replay.collected == 1200).all()
     assert replay.updates == 600
@@ -97,28 +91,21 @@ def test_its_buffer_is_verified_and_continued(strategy: str, every: int, tmp_pat
 
 def test_its_buffer_is_replayed_offline(tmp_path: Path, capsys: Capsys) -> None:
     assert run_cell(cell_of(), tmp_path, "final")
-    words = ("--updates", 16, "--seeds", 1, "--output", tmp_path / "offline")
-    assert call("replay", tmp_path / "buffer.h5", *words) == 0
-    assert "the recording itself" in capsys.readouterr().out
+    words = ("replay", tmp_path / "buffer.h5", "--updates", 16, "--seeds", 1, "--output", tmp_path / "offline")
+    assert "the recording itself" in printed(capsys, *words)
 
 
 def test_episodes_that_end_early_are_found_in_what_is_stored(tmp_path: Path) -> None:
     """Of a user's plant, with updates after steps, only the stored experiences show where episodes begin."""
-    plant = tmp_path / "short.py"
-    plant.write_text(
-        "from dataclasses import dataclass\n\nfrom replaybench.envs.ode.pendulum import PendulumDCSC\n\n\n"
-        "@dataclass(frozen=True, kw_only=True)\nclass Short(PendulumDCSC):\n"
-        "    @staticmethod\n    def terminated(state, event, params):\n        return abs(state[1]) > 4.0\n"
-    )
     for every in (0, 50):
-        cell = cell_of("FULL[Uniform]", plants=(f"{plant}:Short",), update_every=every)
+        cell = cell_of("FULL[Uniform]", plants=(DRIFTING,), update_every=every)
         assert run_cell(cell, tmp_path / str(every), "final")
         state = read_record(tmp_path / str(every) / "buffer.h5", "buffer")[1]
         for m, count in enumerate(state["count"]):
             ended = state["terminated"][m, :count, 0] > 0
             assert ended.any()
             follows = state["step"][m, 1:count] > 0
-            over = ended[:-1] | (state["step"][m, : count - 1] == 199)
+            over = ended[:-1] | (state["step"][m, : count - 1] == 19)
             np.testing.assert_array_equal(follows, ~over)
 
 
@@ -130,15 +117,12 @@ def test_policies_act_as_on_the_device(learner: str, tmp_path: Path) -> None:
     assert run_cell(cell_of(noise=(0.0,), episodes=20, learners=(learner,)), tmp_path, "none")
     greedy = read_record(tmp_path / "scores.h5", "scores")[1]["reward_greedy"]
     assert np.isfinite(greedy).all()
-    for member in range(3):
+
+    def rewarded(member: int) -> NDArray[Any]:
         policy: Any = load_policy(tmp_path / "policy.safetensors", member)
-        env = PopulationEnv(PendulumDCSC(), 1, frequency=50.0)
-        observation, _ = env.reset()
-        rewards = []
-        for _ in range(200):
-            observation, reward, *_ = env.step(policy.predict(observation)[0])
-            rewards.append(reward[0])
-        assert np.mean(rewards) == pytest.approx(greedy[member, -1], rel=1e-3)
+        return run_episode(lambda now: policy.predict(now)[0], PopulationEnv(PendulumDCSC(), 1, frequency=50.0))
+
+    assert [rewarded(member).item() for member in range(3)] == pytest.approx(greedy[:, -1], rel=1e-3)
 
 
 def test_ids_differ_from_those_of_the_cpu_only() -> None:
@@ -153,10 +137,7 @@ def test_snapshots_show_the_first_members(monkeypatch: Patch) -> None:
     for most in (50, 2):
         for module in (cell_module, snapshots):
             monkeypatch.setattr(module, "MOST_MEMBERS", most)
-        run = CellRun(cell_of())
-        while run.episode < run.cell.episodes:
-            run.advance()
-        looks.append(run.snapshots)
+        looks.append(advanced(cell_of()).snapshots)
     for name, shown in looks[1].policies.items():
         assert len(shown) == 2
         np.testing.assert_array_equal(shown, looks[0].policies[name][:2])
@@ -165,26 +146,14 @@ def test_snapshots_show_the_first_members(monkeypatch: Patch) -> None:
 
 
 def test_a_sweep_runs_some_cells_at_once(tmp_path: Path, monkeypatch: Patch) -> None:
-    calls = []
-
-    def here(count: int, jobs: Sequence[Job], watch: Any, finish: Any) -> None:
-        calls.append((count, [job.stops for job in jobs]))
-        run_here(count, jobs, watch, finish)
-
+    here = Mock(side_effect=run_here)
     monkeypatch.setattr(sweep, "run_locally", here)
     monkeypatch.setattr(sweep, "check_gpu", lambda device: None)
-    strategies = ("FIFO[Uniform]", "FIFO[PER]")
-    usual: dict[str, Any] = {
-        "seeds": 3,
-        "block": 2,
-        "episodes": 4,
-        "greedy_every": 2,
-        "learner": {"DDPG": SMALL["DDPG"]},
-    }
-    study = small_study(strategies=strategies, device="cuda", **usual)
+    study = study_of("FIFO[Uniform]", "FIFO[PER]", block=2, episodes=4)
     console = Console(quiet=True)
     found = sweep.run_sweep(study, tmp_path / "run", 9, None, checkpoint_seconds=60.0, console=console)
-    assert calls == [(8, [False, True, True])]
+    [(count, jobs, *_)] = [call.args for call in here.call_args_list]
+    assert (count, [job.stops for job in jobs]) == (8, [False, True, True])
     assert found.data.sizes["seed"] == 3
     assert np.isfinite(found.data["mu_final"]).all()
     scores = tmp_path / "run" / "cells" / study.cells()[0].id / "scores.h5"
@@ -223,8 +192,7 @@ def test_without_a_gpu_there_is_a_plan_and_no_sweep(capsys: Capsys, tmp_path: Pa
     monkeypatch.setattr(gpu, "find_spec", lambda name: None)
     monkeypatch.setattr(device_cell, "GPU", gpu.GPU)
     words = (*WORDS[:-1], "--strategy", "FIFO[Uniform]", "--set", "device=cuda", "--output", tmp_path / "run")
-    assert call(*words, "--dry-run") == 0
-    assert "a guess" in capsys.readouterr().out
+    assert "a guess" in printed(capsys, *words, "--dry-run")
     assert 'pip install "replaybench[gpu]"' in refused(capsys, *words)
     assert not (tmp_path / "run").exists()
 

@@ -1,15 +1,16 @@
 """Plan of a sweep: its report, warnings, and estimates of time and memory."""
 
+import dataclasses
 import os
 import subprocess
 import sys
-import textwrap
-import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from cells import small_study
 from commands import Capsys, Patch
 from rich.console import Console
 
@@ -20,9 +21,8 @@ from replaybench.envs.registry import make_plant
 from replaybench.experiments import calibration
 from replaybench.experiments import study as studies
 from replaybench.experiments.calibration import TRIAL_SECONDS, Estimate, estimate
-from replaybench.experiments.cell import CellRun
 from replaybench.experiments.plan import plan, plan_warnings
-from replaybench.experiments.study import Cell, Study
+from replaybench.experiments.study import Study
 from replaybench.experiments.study_record import replaced, resolved, write_toml
 from replaybench.replay.strategies.notation import parse
 from replaybench.reports import cell_table as plan_report
@@ -33,8 +33,7 @@ FADING = {"exploration": {"decay_episodes": 2}}
 
 
 def make_study(**changes: object) -> Study:
-    settings = {"name": "t", "plants": ("PendulumDCSC",), "strategies": ("FIFO[Uniform]",), "episodes": 3, "seeds": 2}
-    return Study(**(settings | changes))  # type: ignore[arg-type]
+    return small_study(**{"episodes": 3, "seeds": 2} | changes)
 
 
 def test_a_changed_study_says_what_it_replaces(tmp_path: Path) -> None:
@@ -58,12 +57,7 @@ def test_a_changed_study_says_what_it_replaces(tmp_path: Path) -> None:
 
 def test_what_a_plan_prints(tmp_path: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     """Whole names, times in days, cores rather than workers, where a cell continues, and what is left out."""
-    asked: list[int] = []
-
-    def estimated(cells: list[Cell], everyone: list[Cell], rule: str, workers: int, measure: bool) -> Estimate:
-        asked.append(workers)
-        return Estimate(3936 * 60.0, {}, 0)
-
+    estimated = Mock(return_value=Estimate(3936 * 60.0, {}, 0))
     monkeypatch.setattr(plan_report, "cores", lambda: 2)
     monkeypatch.setattr(plan_report, "estimate", estimated)
     monkeypatch.setattr(plan_report, "_PLAN_ROWS", 2)
@@ -81,33 +75,25 @@ def test_what_a_plan_prints(tmp_path: Path, monkeypatch: Patch, capsys: Capsys) 
         for part in (f"about 2 days 18 h on {who}", str(parse(strategy)), "every step", "… and 1 further grid points"):
             assert part in printed
     assert "to run, at 2 of 3" in printed
-    assert asked == [2, 2, 1]
+    assert [asked.args[3] for asked in estimated.call_args_list] == [2, 2, 1]
 
 
 def test_a_plan_of_many_blocks_asks_once_for_them(tmp_path: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     """A plant's source is read once, not for each of 2000 blocks."""
-    asked = []
-
-    def counted(name: str, **parameters: float) -> object:
-        asked.append(name)
-        return make_plant(name, **parameters)
-
+    counted = Mock(wraps=make_plant)
     monkeypatch.setattr(studies, "make_plant", counted)
     monkeypatch.setattr("replaybench.experiments.plan.make_plant", counted)
     show_plan(Console(width=150), make_study(seeds=2000, block=1), tmp_path / "run", 2)
     told = capsys.readouterr().out
-    assert "2000 cells, 2000 to run" in told
-    assert "2000 blocks" in told
+    assert all(part in told for part in ("2000 cells, 2000 to run", "2000 blocks"))
     assert len(told.splitlines()) < 15
-    assert len(asked) < 15
+    assert 0 < counted.call_count < 15
 
 
 class Timed:
     """A run on a clock: the first step and update take `first` seconds, later ones `step` and `update` seconds each."""
 
-    def __init__(
-        self, clock: list[float], first: float, step: float, update: float = 0.01, updates: float = 0.0
-    ) -> None:
+    def __init__(self, clock: list[float], first: float, step: float, update: float = 0.01, updates: float = 0) -> None:
         self.clock, self.first, self.step, self.update, self.updates_per_phase = clock, first, step, update, updates
 
     def act(self, steps: int) -> int:
@@ -124,75 +110,50 @@ class Timed:
 
 
 def test_an_estimate_tries_each_class_of_cells_once(tmp_path: Path, monkeypatch: Patch) -> None:
-    """Compilation at the beginning does not count; a slow class is tried for some steps and updates only."""
-    clock, tried = [0.0], list[str]()
-    runs = {
-        "DDPG": Timed(clock, 25.0, 0.005),
-        "NAF": Timed(clock, 1.0, 0.015),
-        "SAC": Timed(clock, 0.0, 0.02, 0.2, 200.0),
-    }
-
-    def run(cell: Cell) -> Timed:
-        tried.append(cell.learner)
-        return runs[cell.learner]
-
+    """In processor time without that of compilation; a slow class is tried for some steps and updates only."""
+    clock = [0.0]
+    times = {"DDPG": (25.0, 0.005), "NAF": (1.0, 0.015), "SAC": (0.0, 0.02, 0.2, 200.0)}
+    runs = {learner: Timed(clock, *seconds) for learner, seconds in times.items()}
+    tried = Mock(side_effect=lambda cell: runs[cell.learner])
     monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path))
-    monkeypatch.setattr("replaybench.experiments.calibration.CellRun", run)
+    monkeypatch.setattr("replaybench.experiments.calibration.CellRun", tried)
     monkeypatch.setattr("replaybench.experiments.calibration.time.process_time", lambda: clock[0])
     cells = make_study(learners=("DDPG", "NAF"), noise=(0.0, 0.1), episodes=100, seeds=4, block=2).cells()
     assert len(cells) == 8
     for workers in (1, 2):
         assert estimate(cells, (), None, workers, compiles=True).seconds == pytest.approx((4 * 100 + 4 * 300) / workers)
-    assert sorted(tried) == ["DDPG", "NAF"]
+    assert sorted(each.args[0].learner for each in tried.call_args_list) == ["DDPG", "NAF"]
     before = clock[0]
     slow = make_study(learners=("SAC",), episodes=100).cells()
     assert estimate(slow, (), None, 1, compiles=True).seconds == pytest.approx(200 * 100 * 0.22)
     assert clock[0] - before < TRIAL_SECONDS
 
 
-def test_an_estimate_of_time_does_not_count_what_others_do_meanwhile(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("replaybench.experiments.calibration.cache_dir", lambda: tmp_path)
-    act = CellRun.act
-
-    def held_up(run: CellRun, steps: int) -> int:
-        time.sleep(0.3)
-        return act(run, steps)
-
-    monkeypatch.setattr("replaybench.experiments.calibration.CellRun.act", held_up)
-    (cell,) = make_study(learner={"DDPG": {"replays_per_experience": 0.01}}).cells()
-    assert estimate([cell], (), None, 1, compiles=True).seconds < 0.3 * cell.episodes
-
-
-def test_the_memory_of_a_plan_counts_references_that_are_not_known_yet(tmp_path: Path, monkeypatch: Patch) -> None:
+def test_references_that_are_not_known_yet_take_time_and_memory(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path))
-    study = make_study(plants=("Pendulum",), reference="converged")
-    missing = plan(study, RunFolder(tmp_path / "run"), 1).memory_bytes
-    paper = plan(make_study(plants=("Pendulum",), reference="paper"), RunFolder(tmp_path / "run"), 1).memory_bytes
-    assert missing - paper > 4e8
-    [cell] = study.cells()
-    kept = kept_at(make_plant("Pendulum"), cell.frequency, cell.noise, "converged")
+    study, folder = make_study(plants=("Pendulum",), noise=(0.02,), reference="converged"), RunFolder(tmp_path / "run")
+    cells, paper = study.cells(), plan(dataclasses.replace(study, reference="paper"), folder, 1).memory_bytes
+    needed = estimate(cells, cells, "converged", 1, measure=False)
+    assert needed.parts["references"] > 1
+    assert needed.seconds == pytest.approx(sum(needed.parts.values()))
+    assert plan(study, folder, 1).memory_bytes - paper > 4e8
+    kept = kept_at(cells[0].make_plant(), cells[0].frequency, cells[0].noise, "converged")
     kept.parent.mkdir(parents=True)
     kept.touch()
-    assert plan(study, RunFolder(tmp_path / "run"), 1).memory_bytes < paper
+    assert estimate(cells, cells, "converged", 1, measure=False).parts["references"] == 0
+    assert estimate([], cells, None, 1).seconds == 0
+    assert plan(study, folder, 1).memory_bytes < paper
 
 
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        (
-            {"learners": ("TD3+BC",), "learner": {"TD3+BC": {"warmup_episodes": 3}}},
-            'warmup_episodes in [learner."TD3+BC"]',
-        ),
+        ({"learners": ("TD3+BC",), "learner": {"TD3+BC": {"warmup_episodes": 3}}}, 'warmup_episodes in [learner."TD3'),
         ({"learner": {"DDPG": {"batch_size": 601}}}, "gives 600 experiences in 3 episodes, a batch has 601"),
         ({"learner": {"DDPG": {"replays_per_experience": 0.02}}}, "600 steps are followed by no update"),
         ({"noise": (0.0, 1.5), "learner": {"DDPG": FADING}}, "noise 1.5: that is more than half the range"),
         ({}, "set decay_episodes in [learner.DDPG.exploration] to 1, a third"),
-        (
-            {"learners": ("DQN:own",), "episodes": 249},
-            'the run has 249; set decay_episodes in [learner."DQN:own"] to 83',
-        ),
+        ({"learners": ("DQN:own",), "episodes": 249}, 'has 249; set decay_episodes in [learner."DQN:own"] to 83'),
     ],
 )
 def test_a_study_that_cannot_teach_anything_is_told_of(changes: dict[str, Any], told: str) -> None:
@@ -211,49 +172,29 @@ def test_a_dry_run_compiles_nothing_and_measures(tmp_path: Path, monkeypatch: Pa
     """A first one once compiled for minutes, without a word."""
     monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path))
     study = make_study()
-
-    def needs_kernels(cell: Cell) -> float:
-        raise NotCompiledError
-
-    monkeypatch.setattr(calibration, "_time_cell", needs_kernels)
+    monkeypatch.setattr(calibration, "_time_cell", Mock(side_effect=NotCompiledError))
     show_plan(Console(width=150), study, tmp_path / "run", 1)
     told = capsys.readouterr().out
-    assert "measuring the speed of 1 type of cells" in told
-    assert "compiling" in told
-    assert "a guess for 1 type" in told
+    for part in ("measuring the speed of 1 type of cells", "compiling", "a guess for 1 type"):
+        assert part in told
     monkeypatch.setattr(calibration, "_time_cell", lambda cell: pytest.fail("it was told not to measure"))
     show_plan(Console(width=150), study, tmp_path / "run", 1, measure=False)
     assert "measuring" not in capsys.readouterr().out
 
 
+FRESH = """
+from replaybench.runtime.kernel import NotCompiledError, stored_kernels_only
+from replaybench.envs.ode.plant import wrap_angle
+try:
+    with stored_kernels_only():
+        wrap_angle(4.0)
+except NotCompiledError:
+    wrap_angle(4.0)
+    print("compiled afterwards")
+"""
+
+
 def test_nothing_is_compiled_where_only_stored_kernels_are_wanted(tmp_path: Path) -> None:
-    fresh = textwrap.dedent(
-        """
-        from replaybench.runtime.kernel import NotCompiledError, stored_kernels_only
-        from replaybench.envs.ode.plant import wrap_angle
-        try:
-            with stored_kernels_only():
-                wrap_angle(4.0)
-        except NotCompiledError:
-            wrap_angle(4.0)
-            print("compiled afterwards")
-        """
-    )
-    command = [sys.executable, "-c", fresh]
     env = {**os.environ, "REPLAYBENCH_CACHE": str(tmp_path)}
-    runs = [subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout for _ in range(2)]
-    assert runs == ["compiled afterwards\n", ""]
-
-
-def test_an_estimate_counts_the_references_that_are_not_there(tmp_path: Path, monkeypatch: Patch) -> None:
-    monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path))
-    cells = make_study(noise=(0.02,)).cells()
-    needed = estimate(cells, cells, None, 1, measure=False)
-    assert needed.parts["references"] > 1
-    assert needed.seconds == pytest.approx(sum(needed.parts.values()))
-    [cell] = cells
-    kept = kept_at(cell.make_plant(), cell.frequency, cell.noise, None)
-    kept.parent.mkdir(parents=True)
-    kept.touch()
-    assert estimate(cells, cells, None, 1, measure=False).parts["references"] == 0
-    assert estimate([], cells, None, 1).seconds == 0
+    for printed in ("compiled afterwards\n", ""):
+        assert subprocess.check_output([sys.executable, "-c", FRESH], env=env, text=True) == printed

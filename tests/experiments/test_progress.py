@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cells import small_study
+from cells import small_cell, small_study
 from commands import Capsys, Patch
 from rich.console import Console
 
@@ -21,27 +21,24 @@ from replaybench.experiments import display
 from replaybench.experiments import progress as journal
 from replaybench.experiments.display import Display, History, RunHistory, TensorBoard, seconds_left
 from replaybench.experiments.progress import Journal, JournalFile, JournalReader, Round, begin, event, printed_lines
-from replaybench.experiments.study import Cell, Study
+from replaybench.experiments.study import Cell
 from replaybench.experiments.study_record import write_provenance
 from replaybench.reports import watch
 from replaybench.reports.watch import view, watch_run
 from replaybench.runtime.errors import UserError
 
-STUDY = small_study(strategies=("FIFO[Uniform]", "FULL[PER]"), seeds=2, episodes=100)
+STRATEGIES = ("FIFO[Uniform]", "FULL[PER]")
+REFERENCE = event("reference", plant="PendulumDCSC", frequency=50.0, noise=0.0, random=-160.0, dp=-20.0, usable=True)
+CELLS = small_study(strategies=STRATEGIES, seeds=2, episodes=100).cells()
 
 
 @pytest.fixture
-def cells() -> list[Cell]:
-    return STUDY.cells()
-
-
-@pytest.fixture
-def folder(tmp_path: Path, cells: list[Cell]) -> RunFolder:
+def folder(tmp_path: Path) -> RunFolder:
     """A run folder as it is when its sweep begins."""
     found = RunFolder(tmp_path / "run")
     found.path.mkdir()
     found.study.write_text("")
-    write_provenance(found, "t", cells, complete=False)
+    write_provenance(found, "t", CELLS, complete=False)
     return found
 
 
@@ -53,10 +50,10 @@ def write(folder: RunFolder, *events: journal.Event) -> None:
 
 
 def shown(folder: RunFolder) -> str:
-    console = Console(width=150, record=True, quiet=False, file=open(os.devnull, "w"))  # noqa: SIM115
-    console.print(view(RunHistory(folder), 20))
-    console.file.close()
-    return console.export_text()
+    console = Console(width=150)
+    with console.capture() as printed:
+        console.print(view(RunHistory(folder), 20))
+    return printed.get()
 
 
 def rewards(cell: Cell, *values: float, done: int = 0) -> list[journal.Event]:
@@ -64,45 +61,32 @@ def rewards(cell: Cell, *values: float, done: int = 0) -> list[journal.Event]:
     return [event("round", cell=cell.id, done=10 * n, of=100, reward=value, failed=0) for n, value in told]
 
 
-def test_a_running_sweep_is_seen(folder: RunFolder, cells: list[Cell]) -> None:
-    point = {"plant": "PendulumDCSC", "frequency": 50.0, "noise": 0.0}
-    scale = event("reference", **point, random=-160.0, dp=-20.0, usable=True)
-    write(folder, begin("t", 2, 2), scale, *rewards(cells[0], -160, -90, -20))
+def test_a_running_sweep_is_seen(folder: RunFolder) -> None:
+    write(folder, begin("t", 2, 2), REFERENCE, *rewards(CELLS[0], -160, -90, -20))
     told = shown(folder)
-    assert "t: running, 0/2 cells, 1 under way" in told
-    assert "30/100" in told
-    assert "▁" in told
-    assert "█" in told
-    assert "μ_r 1.00" in told
-    write(folder, event("round", cell=cells[0].id, done=40, of=100, reward=None, failed=2))
+    for part in ("t: running, 0/2 cells, 1 under way", "30/100", "▁", "█", "μ_r 1.00"):
+        assert part in told
+    write(folder, event("round", cell=CELLS[0].id, done=40, of=100, reward=None, failed=2))
     assert "2 failed runs" in shown(folder)
 
 
-def test_what_a_killed_sweep_wrote_is_seen(folder: RunFolder, cells: list[Cell], monkeypatch: Patch) -> None:
-    write(folder, {**begin("t", 2, 2), "pid": 2**22 + 1}, *rewards(cells[0], -160, -90))
-    with folder.progress.open("a") as file:
-        file.write('{"event": "round", "cell": "')
+def test_what_a_killed_sweep_wrote_is_seen(folder: RunFolder, monkeypatch: Patch) -> None:
+    write(folder, {**begin("t", 2, 2), "pid": 2**22 + 1}, *rewards(CELLS[0], -160, -90))
+    folder.progress.write_text(folder.progress.read_text() + '{"event": "round", "cell": "')
     assert "interrupted" in shown(folder)
-    write(folder, begin("t", 2, 2), *rewards(cells[0], -80, done=1))
+    write(folder, begin("t", 2, 2), *rewards(CELLS[0], -80, done=1))
     found = RunHistory(folder)
     assert found.state == "running"
-    assert found.cells[cells[0].id].points == [(10, -160.0), (20, -80.0)], "rounds done again replace the old"
+    assert found.cells[CELLS[0].id].points == [(10, -160.0), (20, -80.0)], "rounds done again replace the old"
     write(folder, event("end", status=130))
     found.update()
     assert found.state == "interrupted"
 
 
-def test_a_sweep_on_another_machine_runs_as_long_as_it_writes(folder: RunFolder) -> None:
-    write(folder, {**begin("t", 2, 2), "host": "elsewhere"})
-    assert RunHistory(folder).state == "running"
-    os.utime(folder.progress, (time.time() - 1000,) * 2)
-    assert RunHistory(folder).state == "interrupted"
-
-
-def test_a_silent_sweep_gives_signs_of_life(folder: RunFolder, cells: list[Cell], monkeypatch: Patch) -> None:
+def test_a_silent_sweep_gives_signs_of_life(folder: RunFolder, monkeypatch: Patch) -> None:
     """As one whose cells run for hours on a cluster, watched from another machine."""
     monkeypatch.setattr(display, "PULSE_SECONDS", 0.02)
-    with Display(folder, "t", cells, cells, 2, Console(quiet=True), None, None):
+    with Display(folder, "t", CELLS, CELLS, 2, Console(quiet=True), None, None):
         seen = RunHistory(folder)
         monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
         os.utime(folder.progress, (time.time() - 1000,) * 2)
@@ -116,20 +100,18 @@ def test_a_silent_sweep_gives_signs_of_life(folder: RunFolder, cells: list[Cell]
     assert folder.progress.read_text().count("\n") == 1
 
 
-def test_a_finished_run_without_a_journal_shows_the_curves_of_its_scores(folder: RunFolder, cells: list[Cell]) -> None:
+def test_a_finished_run_without_a_journal_shows_the_curves_of_its_scores(folder: RunFolder) -> None:
     curve = np.repeat(np.linspace(-160, -20, 100)[None], 2, axis=0)
     curve[1, 50] = np.nan
-    for cell in cells:
+    for cell in CELLS:
         write_record(folder.cell(cell.id) / "scores.h5", "scores", {}, {"reward": curve})
     told = shown(folder)
-    assert "finished, 2/2 cells, 2 failed runs" in told
-    assert "▁" in told
-    assert "█" in told
+    assert all(part in told for part in ("finished, 2/2 cells, 2 failed runs", "▁", "█"))
 
 
-def test_a_forged_journal_does_no_harm(folder: RunFolder, cells: list[Cell]) -> None:
+def test_a_forged_journal_does_no_harm(folder: RunFolder) -> None:
     lines = ["[]", "7", '{"event": 1}', "[" * 10_000, '{"event": "round", "cell": [1], "done": "x"}', "nonsense"]
-    lines += [json.dumps({"event": "round", "cell": cells[0].id, "done": 1e300, "reward": "x", "failed": -(10**400)})]
+    lines += [json.dumps({"event": "round", "cell": CELLS[0].id, "done": 1e300, "reward": "x", "failed": -(10**400)})]
     lines += ['{"event": "begin", "pid": -1, "study": {"a": 1}}', '{"event": "reference", "dp": null, "usable": true}']
     folder.progress.write_text("\n".join(lines) + "\n")
     assert "0/2 cells" in shown(folder)
@@ -163,21 +145,20 @@ def test_ctrl_c_leaves_watching(folder: RunFolder, monkeypatch: Patch, capsys: C
 def test_a_journal_is_thinned_out_and_loses_no_reward(monkeypatch: Patch) -> None:
     clock = [0.0]
     monkeypatch.setattr("replaybench.experiments.progress.time.monotonic", lambda: clock[0])
-    mine = Journal()
-    kept: list[journal.Event | None] = []
+    mine, kept = Journal(), list[journal.Event | None]()
     for done in range(1, 4001):
         clock[0] += 0.25
         kept.append(mine.round("a", Round(done, float(done)), of=4000))
     told = [each for each in kept if each]
     assert 200 < len(told) < 700, "a line a second at first, fewer later"
-    assert told[1]["done"] == 5
-    assert told[1]["reward"] == np.mean([2, 3, 4, 5])
+    assert (told[1]["done"], told[1]["reward"]) == (5, np.mean([2, 3, 4, 5]))
 
 
 def test_readers_take_up_where_they_were(tmp_path: Path) -> None:
-    reader = JournalReader(tmp_path / "progress.jsonl")
+    path = tmp_path / "progress.jsonl"
+    reader = JournalReader(path)
     assert list(reader.news()) == []
-    file = JournalFile(tmp_path / "progress.jsonl")
+    file = JournalFile(path)
     file.write(event("a"))
     assert [told["event"] for told in reader.news()] == ["a"]
     file.write(event("b", value=float("nan")))
@@ -186,33 +167,29 @@ def test_readers_take_up_where_they_were(tmp_path: Path) -> None:
     file.close()
 
 
-def test_a_running_sweep_in_words(cells: list[Cell]) -> None:
+def test_a_running_sweep_in_words() -> None:
     """Time left follows the pace of each learner, also of a resumed cell; earlier sweeps count as work."""
-    state = History(cells, 1, attrgetter("steps_per_episode"))
+    state = History(CELLS, 1, attrgetter("steps_per_episode"))
     assert state.seconds_left() is None
-    assert (
-        state.in_words()
-        == "0/2 cells, 0% of the episodes, compiling, or in the first episode or iteration, references 0/1"
-    )
-    point = {"plant": "PendulumDCSC", "frequency": 50.0, "noise": 0.0}
-    state.take(event("reference", **point, random=-160.0, dp=-20.0, usable=True))
+    words = "0/2 cells, 0% of the episodes, compiling, or in the first episode or iteration, references 0/1"
+    assert state.in_words() == words
+    state.take(REFERENCE)
     for at, done in ((0.0, 50), (10.0, 60)):
-        state.take({**event("round", cell=cells[0].id, done=done, failed=at > 0, reward=-1.0), "at": at})
+        state.take({**event("round", cell=CELLS[0].id, done=done, failed=at > 0, reward=-1.0), "at": at})
     assert state.seconds_left() == pytest.approx(40 + 100)
     assert state.in_words() == "0/2 cells, 30% of the episodes, 2 min 20 s left"
-    state.take({**event("round", cell=cells[0].id, done=61, failed=1), "at": 11.0})
+    state.take({**event("round", cell=CELLS[0].id, done=61, failed=1), "at": 11.0})
     assert "1 failed runs" in state.in_words()
-    state.take({**event("complete", cell=cells[0].id), "at": 50.0})
+    state.take({**event("complete", cell=CELLS[0].id), "at": 50.0})
     assert state.complete == 1
     assert state.seconds_left() == pytest.approx(100)
 
 
 def test_time_left_reckons_with_rates_plants_and_strategies_that_were_not_seen_yet() -> None:
     """The longest cells come first: as long as they, the rest would be told two to four times too long."""
-    strategies = ("FIFO[Uniform]", "FULL[PER]")
-    study = small_study(strategies=strategies, frequency=(10, 100), seeds=2, episodes=100)
+    study = small_study(strategies=STRATEGIES, frequency=(10, 100), seeds=2, episodes=100)
     slow, fast, slow_per, fast_per = study.cells()
-    magman = Study(name="t", plants=("Magman",), strategies=strategies[:1], seeds=2, episodes=100).cells()[0]
+    magman = small_cell(plants=("Magman",), seeds=2, episodes=100)
 
     def left(*cells: Cell, seen: Sequence[tuple[Cell, float]] = ((fast, 100.0),)) -> float | None:
         rounds = [(cell, seconds, 100) for cell, seconds in seen]
@@ -236,42 +213,39 @@ def test_plain_lines_are_printed_if_they_change(stderr: bool, monkeypatch: Patch
     words = iter(["one", "one", "one", "two", *["three"] * 1000])
     with printed_lines(Console(stderr=stderr), lambda: next(words), 0.02):
         time.sleep(0.5)
-    printed = list(capsys.readouterr())
-    assert printed.pop(not stderr) == ""
-    assert printed[0].splitlines() == [f"after 12 min: {word}" for word in ("one", "two", "three")]
+    printed = capsys.readouterr()
+    assert printed[not stderr] == ""
+    assert printed[stderr].splitlines() == [f"after 12 min: {word}" for word in ("one", "two", "three")]
 
 
-def test_tensorboard_events_are_what_was_told(tmp_path: Path, cells: list[Cell]) -> None:
+def test_tensorboard_events_are_what_was_told(tmp_path: Path) -> None:
     pytest.importorskip("tensorboardX")
     from tensorboardX.proto.event_pb2 import Event
-    from tensorboardX.record_writer import masked_crc32c
 
-    board = TensorBoard(tmp_path, {cell.id: cell for cell in cells})
+    board = TensorBoard(tmp_path, {cell.id: cell for cell in CELLS})
     told = Round(10, steps=2000.0, latest=(("reward_greedy", -20.0), ("metric_q", 3.0)))
-    board.write(cells[0].id, told, -160.0)
-    board.write(cells[0].id, Round(20, steps=4000.0), -90.0)
-    board.finish(cells[0].id)
+    board.write(CELLS[0].id, told, -160.0)
+    board.write(CELLS[0].id, Round(20, steps=4000.0), -90.0)
+    board.finish(CELLS[0].id)
     board.close()
     [file] = tmp_path.glob("*/events.out.tfevents.*")
     content = file.read_bytes()
     seen: list[tuple[str, int, float]] = []
     while content:
-        length = int.from_bytes(content[:8], "little")
-        data = content[12 : 12 + length]
-        assert int.from_bytes(content[12 + length : 16 + length], "little") == masked_crc32c(data)
-        found = Event.FromString(data)
+        length = int.from_bytes(content[:8], "little")  # 4 bytes of a checksum follow, and 4 behind the event
+        found = Event.FromString(content[12 : 12 + length])
         seen += [(value.tag, found.step, value.simple_value) for value in found.summary.value]
         content = content[16 + length :]
     assert [each for each in seen if each[0] == "reward"] == [("reward", 2000, -160.0), ("reward", 4000, -90.0)]
     assert {("reward_greedy", 2000, -20.0), ("metric_q", 2000, 3.0), ("episode", 4000, 20.0)} < set(seen)
 
 
-def test_time_left_is_known_between_two_cells_too(folder: RunFolder, cells: list[Cell]) -> None:
+def test_time_left_is_known_between_two_cells_too(folder: RunFolder) -> None:
     """When a cell has ended and the next has not told of itself yet, as many run as did before."""
-    told = [{**each, "at": 100.0 + n} for n, each in enumerate(rewards(cells[0], *[-100.0] * 10))]
+    told = [{**each, "at": 100.0 + n} for n, each in enumerate(rewards(CELLS[0], *[-100.0] * 10))]
     write(folder, begin("t", 2, 2), *told[:5])
     found = RunHistory(folder)
     assert found.seconds_left() == pytest.approx(5.0 + 10.0)
-    write(folder, *told[5:], {**event("complete", cell=cells[0].id), "at": 109.0})
+    write(folder, *told[5:], {**event("complete", cell=CELLS[0].id), "at": 109.0})
     found.update()
     assert found.seconds_left() == pytest.approx(10.0)

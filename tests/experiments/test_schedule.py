@@ -6,33 +6,27 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cells import advanced, assert_equal_files, until, updates_of
+from cells import DRIFTING, advanced, assert_reads_back, assert_resumes, small_study, updates_of
 
 from replaybench.baselines.controllers import run_episode
 from replaybench.experiments.calibration import estimate
-from replaybench.experiments.cell import CellRun, run_cell
-from replaybench.experiments.study import Cell, Study, read_study
-from replaybench.experiments.study_record import resolved, write_toml
+from replaybench.experiments.cell import CellRun
+from replaybench.experiments.study import Cell, Study
 from replaybench.replay.strategies.interface import Context
 from replaybench.replay.strategies.recent import ERE
 from replaybench.runtime.errors import UserError
 
-HERE = Path(__file__).parents[1] / "helpers"
-PLANT = f"{HERE / 'drifting.py'}:Drifting"
 STEPS = 20
 """Of the plant's longest episode."""
 
 
-def make_study(strategy: str = "FULL[PER+IS]", plant: str = PLANT, **changes: Any) -> Study:
-    settings: dict[str, Any] = {
-        "name": "t", "plants": (plant,), "strategies": (strategy,), "noise": (0.02,), "seeds": 3, "episodes": 6,
-        "capacity": 100, "greedy_every": 3,
-    }  # fmt: skip
-    return Study(**settings | changes)
+def make_study(strategy: str = "FULL[PER+IS]", **changes: Any) -> Study:
+    usual = {"noise": (0.02,), "seeds": 3, "episodes": 6, "capacity": 100, "greedy_every": 3}
+    return small_study(**{"plants": (DRIFTING,), "strategies": (strategy,)} | usual | changes)
 
 
-def make_cell(strategy: str = "FULL[PER+IS]", plant: str = PLANT, **changes: Any) -> Cell:
-    return make_study(strategy, plant, **changes).cells()[0]
+def make_cell(strategy: str = "FULL[PER+IS]", **changes: Any) -> Cell:
+    return make_study(strategy, **changes).cells()[0]
 
 
 def naive(cell: Cell) -> tuple[CellRun, list[float], list[float], int]:
@@ -107,11 +101,7 @@ def test_one_member_does_what_a_plain_loop_does(strategy: str, every: int) -> No
 def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, learner: str, strategy: str, every: int) -> None:
     """From the midst of episodes, of segments and of phases."""
     cell = make_cell(strategy, learners=(learner,), update_every=every, capacity=200)
-    assert run_cell(cell, tmp_path / "whole", "final")
-    for stop in range(1, 6):
-        assert not run_cell(cell, tmp_path / "parts", "final", report=until(stop))
-    assert run_cell(cell, tmp_path / "parts", "final")
-    assert_equal_files(tmp_path / "whole", tmp_path / "parts")
+    assert_resumes(cell, tmp_path, range(1, 6))
 
 
 @pytest.mark.parametrize("learner", ["DDPG", "ACER"])
@@ -167,12 +157,10 @@ def test_what_a_study_leaves_out_is_the_plants(tmp_path: Path) -> None:
     faster = CellRun(make_cell(frequency=(20.0,), discount="horizon")).agent.task
     assert faster.discount == pytest.approx(0.9**0.5)
     assert faster.reward_scale == 0.5
-    path = tmp_path / "t.toml"
-    path.write_text(write_toml(resolved(study, cells)), encoding="utf-8")
-    assert [cell.id for cell in read_study(path).cells()] == [cell.id for cell in cells]
+    assert_reads_back(study, tmp_path)
     assert make_cell(update_every=0).update_every == 0
     assert make_cell(update_every=1).id != cells[0].id
-    both = make_study(plants=(PLANT, "Pendulum")).cells()
+    both = make_study(plants=(DRIFTING, "Pendulum")).cells()
     assert [(cell.frequency, cell.update_every) for cell in both] == [(10.0, 7), (50.0, 0)]
 
 

@@ -3,29 +3,26 @@
 import dataclasses
 import io
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from unittest.mock import ANY, Mock
 
 import numpy as np
 import pytest
 import xarray as xr
 from cells import small_study
 from drawn_studies import USABLE, stored
+from matplotlib.figure import Figure
 from rich.console import Console
 
 from replaybench.baselines import references
 from replaybench.baselines.references import Reference
 from replaybench.cli.commands import reference_table
 from replaybench.envs.registry import make_plant
+from replaybench.experiments import comparison
 from replaybench.experiments import results_file as rescoring
-from replaybench.experiments.comparison import (
-    NONE_BEATS_RANDOM,
-    Axis,
-    Comparison,
-    beats_random,
-    compared,
-    comparison_tables,
-    no_learning,
-)
+from replaybench.experiments.comparison import Axis, beats_random, compared, comparison_tables, no_learning
 from replaybench.experiments.dataset import add_scores
 from replaybench.experiments.results_file import read_results, rescore, write_results
 from replaybench.experiments.study import Cell
@@ -74,15 +71,15 @@ def test_the_grid_behind_a_score_is_shown_and_stored(tmp_path: Path) -> None:
     text = shown(data)
     assert "0 = random, 1 = dynamic programming" in text
     assert "dynamic programming at 50 Hz: 280 × 211 nodes, 15 actions, converged (last change 0.31 %)" in text
-    stored_as = [data[f"reference_{name}"].item() for name in ("rule", "change", "grid")]
-    assert stored_as == ["converged", 0.0031, GOOD.grid]
+    for name, value in (("rule", "converged"), ("change", 0.0031), ("grid", GOOD.grid)):
+        assert data[f"reference_{name}"].item() == value
 
 
 def test_every_reference_is_a_row(tmp_path: Path) -> None:
     """Those that know the noise too; their μ_r may exceed 1."""
     text = shown(finished(tmp_path))
-    assert ends(text, "random control", "nothing", "linear") == [["-160.00", "0.00"], ["-157.00", "0.02"],
-                                                                 ["-140.00", "0.14"]]  # fmt: skip
+    known = [["-160.00", "0.00"], ["-157.00", "0.02"], ["-140.00", "0.14"]]
+    assert ends(text, "random control", "nothing", "linear") == known
     assert "averaged" not in text
     text = shown(finished(tmp_path, dataclasses.replace(GOOD, dp_mean=-34.0, dp_averaged=-13.0, dp_observer=-6.0)))
     names = "DP, mean episode", "DP, values averaged over the noise", "DP, on a model observer"
@@ -114,16 +111,12 @@ def test_the_baseline_table_has_no_nan(reference: Reference, dashes: int) -> Non
 
 def test_stored_results_are_scored_against_new_references(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rewards stay equal, and scores are those of a new sweep; also for older files."""
-    asked, better = [], dataclasses.replace(GOOD, dp=-15.0, random=-165.0, change=0.001)
-
-    def new(*arguments: object) -> Reference:
-        asked.append(arguments[1:])
-        return better
-
+    better = dataclasses.replace(GOOD, dp=-15.0, random=-165.0, change=0.001)
+    new = Mock(return_value=better)
     monkeypatch.setattr(rescoring, "reference", new)
     old = finished(tmp_path)
     found = rescore(old.drop_vars(["reference_rule", "reference_grid", "reference_change"]), rule="converged")
-    assert asked == [(50.0, 0.0, "converged")]
+    new.assert_called_once_with(ANY, 50.0, 0.0, "converged")
     xr.testing.assert_identical(found, finished(tmp_path, better))
     assert old["reference_dp"].item() == GOOD.dp
     expected = references.normalise(old["reward"].values.mean(axis=-1), better)
@@ -171,7 +164,7 @@ def test_a_table_says_that_no_learner_beats_random_control(tmp_path: Path) -> No
     data["reference_random"][:] = -20.0
     data["discount"] = ("plant", "learner", "frequency"), np.full((1, 1, 1), 0.99)
     headline, causes = no_learning(data.isel(plant=0))
-    assert headline == NONE_BEATS_RANDOM
+    assert headline == comparison.NONE_BEATS_RANDOM
     assert headline in shown(data).split("\n")[0]
     assert [cause.split(":")[0] for cause in causes] == ["the discount", "the length of the run", "exploration"]
     assert "looks 2.0 s ahead, an episode takes 4.0 s: plausible" in causes[0]
@@ -210,7 +203,14 @@ def results(path: Path, reference: Reference = SCALED, strategies: tuple[str, ..
     return stored(path, study, rewards, reference)
 
 
-def rows_of(data: xr.Dataset) -> dict[str, Comparison]:
+def axes_of(draw: Callable[[xr.Dataset], Figure | None], data: xr.Dataset) -> Any:
+    """Return the first panel of a figure of the plant."""
+    figure = draw(data.sel(plant="PendulumDCSC"))
+    assert figure is not None
+    return figure.axes[0]
+
+
+def rows_of(data: xr.Dataset) -> dict[str, comparison.Comparison]:
     return {row.strategy: row for row in compared(data.sel(plant="PendulumDCSC"), STRATEGIES[0])}
 
 
@@ -258,9 +258,8 @@ def test_tables_name_the_baseline_and_the_test(tmp_path: Path) -> None:
     assert "− Resv[Uniform] [95 %]" in shown_comparison(data, "resv[uniform]")
     with pytest.raises(UserError, match="FULL\\[Uniform\\]"):
         comparison_tables(data, "FULL[Uniform]")
-    _, _, note = shown_comparison(data, width=80).partition("differences are of")
-    *whole, _ = note.strip().splitlines()
-    assert min(len(line.strip()) for line in whole[1:]) > 60, "the footnote fills its lines"
+    _, *whole, _ = shown_comparison(data, width=80).partition("differences are of")[2].strip().splitlines()
+    assert min(len(line.strip()) for line in whole) > 60, "the footnote fills its lines"
 
 
 def test_points_that_were_not_run_do_not_decide_the_measure(tmp_path: Path) -> None:
@@ -278,15 +277,11 @@ def test_a_single_strategy_has_no_comparison(tmp_path: Path) -> None:
 
 
 def test_figures_show_pairs_and_shares_of_all_runs(tmp_path: Path) -> None:
-    data = results(tmp_path).sel(plant="PendulumDCSC")
-    figure = paired_differences(data)
-    assert figure is not None
-    (axes,) = figure.axes
+    data = results(tmp_path)
+    axes = axes_of(paired_differences, data)
     assert axes.get_title() == "noise 0, 50 Hz, n = 5 to 6"
     assert [label.get_text() for label in axes.get_yticklabels()] == list(STRATEGIES[1:])
-    figure = performance_profiles(data)
-    assert figure is not None
-    heights = [np.asarray(line.get_ydata())[0] for line in figure.axes[0].lines]
+    heights = [np.asarray(line.get_ydata())[0] for line in axes_of(performance_profiles, data).lines]
     assert heights == pytest.approx([1.0, 5 / 6, 1.0])  # a failed run is above nothing
 
 
@@ -309,15 +304,11 @@ def test_learners_are_compared_where_strategies_do_not_vary(tmp_path: Path) -> N
     text = shown_comparison(data)
     assert "compared with FIFO[Uniform]" in text  # the name of a learner here
     assert re.search(r"FULL\[PER\] .* \+0\.05.* 0\.125 ", text)
-    figure = paired_differences(data.sel(plant="PendulumDCSC"))
-    assert figure is not None
-    assert len(figure.axes[0].get_yticklabels()) == 2
+    assert len(axes_of(paired_differences, data).get_yticklabels()) == 2
     assert "compared with Resv[Uniform]" in shown_comparison(data, "Resv[Uniform]")
 
 
-@pytest.mark.parametrize(
-    ("axis", "values"), [("noise", [0.0, 0.1]), ("frequency", [50.0, 100.0]), ("plant", ["a", "b"])]
-)
+@pytest.mark.parametrize(("axis", "values"), [("noise", [0, 0.1]), ("frequency", [50, 100]), ("plant", ["a", "b"])])
 @pytest.mark.parametrize("reference", [SCALED, RAW])
 def test_conditions_are_compared_if_scores_have_one_scale(
     tmp_path: Path, axis: Axis, values: list[float], reference: Reference
@@ -352,9 +343,7 @@ def test_equal_runs_are_not_tested(tmp_path: Path) -> None:
     assert "blank" not in text
     data["shared_from"].loc[{"strategy": "Resv[Uniform]"}] = "another"
     assert "their buffers never filled" in shown_comparison(data)
-    figure = paired_differences(data.sel(plant="PendulumDCSC"))
-    assert figure is not None
-    assert [text.get_text() for text in figure.axes[0].texts] == [" same runs"]
+    assert [text.get_text() for text in axes_of(paired_differences, data).texts] == [" same runs"]
 
 
 def test_blanks_have_a_note(tmp_path: Path) -> None:
@@ -382,10 +371,11 @@ def printed(content: FittedTable, width: int) -> list[str]:
 
 
 def test_columns_that_fit_stand_side_by_side() -> None:
-    title, _, headings, _, row, *_ = printed(table("FIFO[Uniform]"), 80)
+    """So do headings without rows; and what looks like markup is printed."""
+    title, _, headings, _, row, *_ = printed(table("[bold]x[/]"), 80)
     assert title == "t"
-    assert headings.split() == ["cell", "strategy", "noise", "state", "reward"]
-    assert row.split() == ["0" * 16, "FIFO[Uniform]", "0.02", "complete", "0", "-023.45"]
+    assert headings.split() == printed(table(), 80)[2].split() == ["cell", "strategy", "noise", "state", "reward"]
+    assert row.split() == ["0" * 16, "[bold]x[/]", "0.02", "complete", "0", "-023.45"]
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])
@@ -412,8 +402,3 @@ def test_names_get_lines_of_their_own_before_columns_are_left_out() -> None:
     assert narrow[narrow.index("FIFO[Uniform]") + 1].split() == ["0" * 16, "complete", "0"]
     assert "no room for reward" in narrow
     assert "no room for reward, state" in printed(table("FIFO[Uniform]", "FULL[PER]"), 25)
-
-
-def test_a_table_without_rows_and_text_like_markup_are_printed() -> None:
-    assert printed(table(), 80)[2].split() == ["cell", "strategy", "noise", "state", "reward"]
-    assert any("[bold]x[/]" in line for line in printed(table("[bold]x[/]"), 80))

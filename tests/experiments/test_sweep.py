@@ -2,6 +2,7 @@
 
 import ctypes
 import dataclasses
+import itertools
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -24,50 +26,34 @@ from replaybench.data.record import read_header, read_record
 from replaybench.data.run_folder import RunFolder
 from replaybench.experiments import results_file, workers
 from replaybench.experiments import sweep as module
+from replaybench.experiments.bundled import EXAMPLES
 from replaybench.experiments.cell import run_cell
 from replaybench.experiments.cell_lookup import find_policy, find_recording
 from replaybench.experiments.dataset import assemble
 from replaybench.experiments.interruption import Interrupted, Terminated, interruptions, stopping_raises
 from replaybench.experiments.plan import plan, plan_warnings, same_runs
 from replaybench.experiments.results_file import read_results
-from replaybench.experiments.study import Cell, Study, read_study
+from replaybench.experiments.study import Cell, Study
 from replaybench.experiments.study_record import write_provenance
 from replaybench.experiments.sweep import run_sweep
 from replaybench.replay.strategies.notation import parse
 from replaybench.runtime import provenance
 from replaybench.runtime.errors import UserError
 
-
-@pytest.fixture
-def study(tmp_path: Path) -> Study:
-    path = tmp_path / "tiny.toml"
-    path.write_text(
-        'seeds = 1\nepisodes = 2\ngreedy_every = 1\ncapacity = 500\nplants = ["PendulumDCSC"]\n'
-        'strategies = ["FIFO[Uniform]"]\n'
-    )
-    return read_study(path)
-
-
-def changed(study: Study, folder: Path) -> Study:
-    path = folder / "changed.toml"
-    path.write_text((folder / "tiny.toml").read_text().replace("FIFO", "Resv"))
-    return read_study(path)
+TINY = small_study(seeds=1, episodes=2, greedy_every=1, capacity=500)
 
 
 def ending(monkeypatch: Patch, error: BaseException) -> None:
-    def end(*_: Any) -> None:
-        raise error
-
-    monkeypatch.setattr(module, "run_locally", end)
+    monkeypatch.setattr(module, "run_locally", Mock(side_effect=error))
 
 
-def test_killed_at_once_it_leaves_no_results_of_another_study(study: Study, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_killed_at_once_it_leaves_no_results_of_another_study(tmp_path: Path, monkeypatch: Patch) -> None:
     results = tmp_path / "run" / "results.nc"
     monkeypatch.setattr(module, "run_locally", run_here)
-    sweep(study, tmp_path / "run", workers=1)
+    sweep(TINY, tmp_path / "run", workers=1)
     ending(monkeypatch, SystemExit("killed"))
     with pytest.raises(SystemExit):
-        sweep(study, tmp_path / "run", workers=1)
+        sweep(TINY, tmp_path / "run", workers=1)
     assert results.is_file()
     figures, mine = tmp_path / "run" / "figures", tmp_path / "run" / "figures" / "scores-mine.png"
     assert (figures / "scores-PendulumDCSC.svg").is_file()
@@ -76,65 +62,46 @@ def test_killed_at_once_it_leaves_no_results_of_another_study(study: Study, tmp_
     for other in (figures / "scores-PendulumDCSC.pdf", figures / "paper" / "scores-PendulumDCSC.png"):
         other.touch()
     with pytest.raises(SystemExit):
-        sweep(changed(study, tmp_path), tmp_path / "run", workers=1)
+        sweep(dataclasses.replace(TINY, strategies=("Resv[Uniform]",)), tmp_path / "run", workers=1)
     assert [path for path in figures.rglob("*") if path.is_file()] == [mine]
     assert 'strategies = ["Resv[Uniform]"]' in (tmp_path / "run" / "study.toml").read_text()
     assert not results.exists()
 
 
-def test_stopped_at_once_it_keeps_the_scores_that_were_there(study: Study, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_stopped_at_once_it_keeps_the_scores_that_were_there(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(module, "run_locally", run_here)
-    before = sweep(study, tmp_path / "run", workers=1)["mu_final"]
+    before = sweep(TINY, tmp_path / "run", workers=1)["mu_final"]
     ending(monkeypatch, Interrupted(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
-        sweep(study, tmp_path / "run", workers=1)
+        sweep(TINY, tmp_path / "run", workers=1)
     assert np.isfinite(before).all()
     np.testing.assert_array_equal(read_results(tmp_path / "run" / "results.nc")["mu_final"], before)
 
 
-def test_what_went_wrong_is_told_on_a_full_disk(study: Study, tmp_path: Path, monkeypatch: Patch) -> None:
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
+def test_what_went_wrong_is_told_on_a_full_disk(tmp_path: Path, monkeypatch: Patch) -> None:
     ending(monkeypatch, UserError("the fault"))
-    monkeypatch.setattr(results_file, "write_results", full)
+    monkeypatch.setattr(results_file, "write_results", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(UserError, match="the fault"):
-        sweep(study, tmp_path / "run", workers=1)
+        sweep(TINY, tmp_path / "run", workers=1)
 
 
-BROKEN = """
-from dataclasses import dataclass
-
-from replaybench.replay.strategies.interface import RunningSampling, Sampling
-
-
-@dataclass(frozen=True)
-class Broken(Sampling):
-    def start(self, view):
-        return Running(view)
-
-
-class Running(RunningSampling):
-    def draw(self, context, count, offers, draws):
-        draws.idx[:] = [1, 2, 3]
-"""
-
-
-def test_what_an_own_strategy_raises_is_one_line_and_finished_cells_have_results(study: Study, tmp_path: Path) -> None:
-    own = tmp_path / "own.py"
-    own.write_text(BROKEN)
-    path = tmp_path / "mixed.toml"
-    path.write_text((tmp_path / "tiny.toml").read_text().replace('m]"', f'm]", "FIFO[{own}:Broken]"'))
-    with pytest.raises(UserError, match=r"own.py, line 15: ValueError: .* while running PendulumDCSC DDPG FIFO\["):
-        sweep(read_study(path), tmp_path / "run", workers=1)
+def test_what_an_own_strategy_raises_is_one_line_and_finished_cells_have_results(tmp_path: Path) -> None:
+    own, source = tmp_path / "own.py", (EXAMPLES / "newest_first.py").read_text(encoding="utf-8")
+    before, line, after = source.partition("draws.probability[:] = np.nan")
+    own.write_text(f"{before}draws.idx[:] = [1, 2, 3]{after}", encoding="utf-8")
+    assert line
+    mixed = dataclasses.replace(TINY, strategies=("FIFO[Uniform]", f"FIFO[{own}:NewestFirst]"))
+    told = rf"own.py, line {before.count(chr(10)) + 1}: ValueError: .* while running PendulumDCSC DDPG FIFO\["
+    with pytest.raises(UserError, match=told):
+        sweep(mixed, tmp_path / "run", workers=1)
     scores = read_results(tmp_path / "run" / "results.nc")["mu_final"].squeeze()
     assert scores.notnull().values.tolist() == [True, False]
 
 
 @pytest.mark.parametrize("address", ["", "foo", "foo://bar:1", "tls://127.0.0.1:1"])
-def test_a_wrong_address_is_refused_before_anything_is_made(address: str, study: Study, tmp_path: Path) -> None:
+def test_a_wrong_address_is_refused_before_anything_is_made(address: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no Dask scheduler answers"):
-        sweep(study, tmp_path / "run", cluster=address)
+        sweep(TINY, tmp_path / "run", cluster=address)
     assert not (tmp_path / "run").exists()
 
 
@@ -272,9 +239,8 @@ def test_what_is_called_the_same_runs_is_so_to_the_bit_and_nothing_else_is(sampl
     cells = make_study(*(f"{retention}[{sampling}]" for retention in RETENTIONS)).cells()
     made = {}
     for cell in cells:
-        run = advanced(cell)
-        made[cell.id] = b"".join(np.ascontiguousarray(array).tobytes() for array in run.agent.weights().values())
-        run.close()
+        weights = advanced(cell).agent.weights()
+        made[cell.id] = b"".join(np.ascontiguousarray(array).tobytes() for array in weights.values())
     groups = same_runs(cells)
     for group in groups:
         assert len({made[cell.id] for cell in group}) == 1
@@ -314,8 +280,7 @@ def test_one_is_computed_and_its_results_stand_under_each_name(tmp_path: Path, m
     study = make_study("FIFO[Uniform]", "Resv[Uniform]", "TDE[Uniform]")
     source, own = first.cells()[0], study.cells()[0]
     assert plan(study, folder, 1).open == []
-    quiet: dict[str, Any] = {"checkpoint_seconds": 60.0, "console": Console(quiet=True)}
-    data = run_sweep(study, folder.path, 1, None, **quiet).data
+    data = run_sweep(study, folder.path, 1, None, checkpoint_seconds=60.0, console=Console(quiet=True)).data
     assert np.isfinite(data["reward"]).all()
     assert data["shared_from"].values.ravel().tolist() == [source.id, "", source.id]
     assert np.isfinite(data["seconds"].values.ravel()).tolist() == [False, True, False]
@@ -325,9 +290,8 @@ def test_one_is_computed_and_its_results_stand_under_each_name(tmp_path: Path, m
     np.testing.assert_array_equal(arrays["reward"], advanced(own).reward)
     told = json.loads(folder.provenance.read_text())
     assert told["cells"][own.id]["shared_from"] == source.id
-    assert told["seconds"] == pytest.approx(
-        sum(stint["seconds"] for stint in told["cells"][source.id]["stints"]), abs=1e-3
-    )
+    computed = sum(stint["seconds"] for stint in told["cells"][source.id]["stints"])
+    assert told["seconds"] == pytest.approx(computed, abs=1e-3)
     buffer, _ = find_recording(folder.path, None, strategy="FIFO[Uniform]")
     assert buffer == folder.cell(source.id) / "buffer.h5"
     policy, _ = find_policy(folder.path, None, strategy="FIFO[Uniform]")
@@ -356,14 +320,9 @@ def commit_to(monkeypatch: Patch, commit: str) -> None:
 def test_a_cell_keeps_every_stint_and_counts_no_second_twice(tmp_path: Path, monkeypatch: Patch) -> None:
     """An episode takes 10 s; the first process is killed in its sixth, and the clock on the wall is set back always."""
     cell = make_cells("FIFO[Uniform]")[0]
-    clock, day = [0.0], [1e9]
-
-    def now() -> float:
-        day[0] -= 1000.0
-        return day[0]
-
+    clock = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(time, "time", now)
+    monkeypatch.setattr(time, "time", Mock(side_effect=itertools.count(1e9, -1000.0)))
 
     def report(episode: int, stop: int, kill: int = 99) -> bool:
         clock[0] += 10.0
@@ -383,6 +342,7 @@ def test_a_cell_keeps_every_stint_and_counts_no_second_twice(tmp_path: Path, mon
     told = [(stint["code"]["commit"], stint["seconds"]) for stint in facts["stints"]]
     assert told == [("aaa", 50.0), ("bbb", 30.0), ("ccc", 20.0)]
     assert facts["seconds"] == 100.0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["policy.safetensors", "scores.h5", "snapshots.h5"]
 
 
 def test_results_say_who_computed_which_cell(tmp_path: Path, monkeypatch: Patch) -> None:

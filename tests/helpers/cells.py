@@ -1,6 +1,6 @@
 """What tests ask of a cell that runs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,14 @@ from replaybench.controllers.learner import Learner
 from replaybench.data.policy_file import read_policy
 from replaybench.data.record import read_record
 from replaybench.evidence.contracts import difference
-from replaybench.experiments.cell import CellRun
+from replaybench.experiments.cell import CellRun, run_cell
 from replaybench.experiments.progress import Report
-from replaybench.experiments.study import Cell, Study
+from replaybench.experiments.study import Cell, Study, read_study
+from replaybench.experiments.study_record import resolved, write_toml
 from replaybench.experiments.workers import Job
+
+DRIFTING = f"{Path(__file__).with_name('drifting.py')}:Drifting"
+"""A plant whose episodes end early and often, after 20 steps at most."""
 
 
 def until(stop: int) -> Report:
@@ -39,6 +43,27 @@ def arrays_of(folder: Path) -> dict[str, NDArray[Any]]:
 
 def assert_equal_files(one: Path, other: Path) -> None:
     assert not difference(arrays_of(one), arrays_of(other))
+
+
+def assert_resumes(cell: Cell, folder: Path, stops: Iterable[int]) -> None:
+    """A run that is stopped after so many rounds, and resumed each time, leaves the files of an uninterrupted one."""
+    whole, parts = folder / "whole", folder / "parts"
+    assert run_cell(cell, whole, "final")
+    for stop in stops:
+        assert not run_cell(cell, parts, "final", report=until(stop))
+        assert (parts / "checkpoint.h5").exists()
+    assert run_cell(cell, parts, "final")
+    assert not (parts / "checkpoint.h5").exists()
+    assert_equal_files(whole, parts)
+
+
+def assert_reads_back(study: Study, folder: Path, home: Path | None = None) -> Study:
+    """A study that is written and read has the same cells; return it as it is read. Paths are those from `home`."""
+    path, cells = folder / "again.toml", study.cells()
+    path.write_text(write_toml(resolved(study, cells, home)), encoding="utf-8")
+    again = read_study(path)
+    assert [cell.id for cell in again.cells()] == [cell.id for cell in cells]
+    return again
 
 
 def updates_of(run: CellRun) -> int:

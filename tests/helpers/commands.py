@@ -23,3 +23,10 @@ def refused(capsys: Capsys, *words: object) -> str:
     assert error.startswith("replaybench: ")
     assert error.count("\n") == 1, error
     return error
+
+
+def printed(capsys: Capsys, *words: object) -> str:
+    """Run a command that must succeed; return what it prints on stdout."""
+    capsys.readouterr()
+    assert call(*words) == 0
+    return capsys.readouterr().out

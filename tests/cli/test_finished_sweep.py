@@ -1,0 +1,444 @@
+"""Commands on the files of a finished sweep: what they print, draw, write and refuse; the same from Python."""
+
+import csv
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+import xarray as xr
+from commands import Capsys, Patch, call, printed, refused
+
+import replaybench
+from replaybench.data.policy_file import read_policy
+from replaybench.data.record import read_record, write_record
+from replaybench.experiments import progress as plain_lines
+from replaybench.experiments.comparison import verdict
+from replaybench.experiments.results_file import write_results
+from replaybench.runtime.errors import UserError
+
+Buffers = dict[tuple[str, str], Path]
+DRAWING = "replaybench.reports.figures.all_figures"
+stopped = Mock(side_effect=KeyboardInterrupt)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished sweep of two plants."""
+    folder = tmp_path_factory.mktemp("cli")
+    (folder / "study.toml").write_text(
+        'name = "cli"\nseeds = 3\nepisodes = 12\ngreedy_every = 3\ncapacity = 900\n'
+        'plants = ["PendulumDCSC", "Magman"]\nstrategies = ["FIFO[Uniform]", "FULL[PER]"]\nnoise = [0.0]\n'
+    )
+    assert call("sweep", folder / "study.toml", "--output", folder / "run", "--workers", 1) == 0
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def pendulum(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run with the results of one plant only, of which there are fewer figures to draw."""
+    folder = tmp_path_factory.mktemp("one") / "run"
+    shutil.copytree(run, folder, ignore=shutil.ignore_patterns("figures", "buffer.h5"))
+    write_results(folder / "results.nc", replaybench.open_results(run).data.sel(plant=["PendulumDCSC"]))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def buffers(run: Path) -> Buffers:
+    facts = {path: read_record(path, "buffer")[0].facts for path in run.glob("cells/*/buffer.h5")}
+    return {(told["plant"], told["strategy"]): path for path, told in facts.items()}
+
+
+def test_sweep_writes_labelled_results_policies_buffers_and_figures(run: Path) -> None:
+    with xr.open_dataset(run / "results.nc", engine="h5netcdf") as data:
+        assert data["reward"].dims == ("plant", "learner", "strategy", "noise", "frequency", "seed", "episode")
+        assert data["strategy"].values.tolist() == ["FIFO[Uniform]", "FULL[PER]"]
+        for name in ("reward", "reward_greedy", "mu_final"):
+            assert np.isfinite(data[name].values).all(), name
+        assert set(data["cell"].values.ravel().tolist()) == {path.name for path in run.glob("cells/*")}
+        for axis in data.dims:
+            named = axis in ("plant", "learner", "strategy")
+            assert data[axis].attrs.get("units") == (None if named else "Hz" if axis == "frequency" else "1"), axis
+    assert len(list(run.glob("cells/*/scores.h5"))) == len(list(run.glob("cells/*/buffer.h5"))) == 4
+    assert read_policy(next(run.glob("cells/*/policy.safetensors")))[1]["actor.0.weight"].shape[0] == 3
+    assert {path.suffix for path in run.glob("figures/*")} == {".png", ".svg"}
+    facts = json.loads((run / "provenance.json").read_text())
+    assert facts["complete"]
+    assert facts["written"]["versions"]["numpy"] == np.__version__
+
+
+@pytest.mark.slow
+def test_figures_are_drawn_again_for_print(run: Path, pendulum: Path, tmp_path: Path, capsys: Capsys) -> None:
+    told = printed(capsys, "figures", pendulum, "--style", "paper", "--output", tmp_path / "paper")
+    assert str(tmp_path / "paper" / "captions.txt") in told
+    drawn = {path.stem for path in (run / "figures").glob("*PendulumDCSC.svg")}
+    assert {path.stem for path in (tmp_path / "paper").glob("*.pdf")} == drawn
+    assert "policies-PendulumDCSC" in drawn
+    copied = tmp_path / "run"
+    shutil.copytree(pendulum, copied)
+    study = (copied / "study.toml").read_text(encoding="utf-8")
+    (copied / "study.toml").write_text(study.replace("PendulumDCSC", f"{tmp_path}/none.py:Mine"), encoding="utf-8")
+    assert "names Python files: policies are not drawn" in printed(capsys, "figures", copied, "--format", "svg")
+    assert "holds runs and is none itself; name one of them: " in refused(capsys, "figures", tmp_path)
+    (tmp_path / "empty").mkdir()
+    assert "holds no results.nc" in refused(capsys, "figures", tmp_path / "empty")
+
+
+@pytest.mark.slow
+def test_figures_of_a_killed_sweep_show_its_finished_cells(run: Path, tmp_path: Path, capsys: Capsys) -> None:
+    """SIGKILL leaves no results.nc; here one cell is not finished, either."""
+    killed = tmp_path / "killed"
+    shutil.copytree(run, killed, ignore=shutil.ignore_patterns("figures", "results.nc", "buffer.h5"))
+    [*finished, last] = sorted(killed.glob("cells/*/scores.h5"))
+    last.unlink()
+    assert "finished cells are drawn" in printed(capsys, "figures", killed)
+    assert list((killed / "figures").glob("learning_curves-*.png"))
+    for scores in finished:
+        scores.unlink()
+    assert "no finished cell" in refused(capsys, "figures", killed)
+
+
+def test_stopped_while_drawing_it_says_where_the_scores_are(run: Path, monkeypatch: Patch, capsys: Capsys) -> None:
+    monkeypatch.setattr(f"{DRAWING}.draw_figures", stopped)
+    assert call("sweep", run.parent / "study.toml", "--output", run) == 130
+    assert f"scores are in {run / 'results.nc'}, run the same command again to draw" in capsys.readouterr().err
+
+
+def test_a_stopped_replay_begins_anew_and_replaces_what_it_left(
+    run: Path, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
+) -> None:
+    words = ("replay", next(run.glob("cells/*/buffer.h5")), "--seeds", 2, "--output", tmp_path / "off")
+    with monkeypatch.context() as patch:
+        patch.setattr("replaybench.exchange.offline.replay_offline", stopped)
+        assert call(*words, "--updates", 10) == 130
+    assert "nothing was written, the same command starts again" in capsys.readouterr().err
+    assert not (tmp_path / "off").exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(f"{DRAWING}.draw_offline", stopped)
+        assert call(*words, "--updates", 10) == 130
+    assert [path.name for path in (tmp_path / "off").iterdir()] == ["policy.safetensors"]
+    assert "policy.safetensors exists already" in refused(capsys, *words, "--updates", 11)  # it is another's
+    assert call(*words, "--updates", 10) == 0
+    assert (tmp_path / "off" / "scores.h5").is_file()
+
+
+def test_dry_run_runs_nothing(run: Path, tmp_path: Path, capsys: Capsys) -> None:
+    told = printed(capsys, "sweep", run.parent / "study.toml", "--output", tmp_path / "none", "--dry-run")
+    assert all(word in told for word in ("4 cells, 4 to run", "time", "memory", "disk"))
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("strategy", ["FULL[PER]", "FIFO[Uniform]"])
+def test_replay_learns_from_a_sweeps_buffer(strategy: str, buffers: Buffers, tmp_path: Path, capsys: Capsys) -> None:
+    words = ("replay", buffers["PendulumDCSC", "FULL[PER]"], "--strategy", strategy, "--updates", 60)
+    told = printed(capsys, *words, "--output", tmp_path / "out")
+    for row in (f"offline: DDPG, {strategy}", "online: FULL[PER]", "the recording itself: ", "dynamic programming"):
+        assert row in told
+    assert "exists already" in refused(capsys, *words, "--output", tmp_path / "out")
+    header, arrays = read_record(tmp_path / "out" / "scores.h5")
+    assert header.facts["strategy"] == strategy
+    assert np.isfinite(arrays["reward_greedy"]).all()
+    assert arrays["updates"][-1] == 60
+
+
+def test_replay_streams_a_buffer_that_need_not_fit_into_memory(
+    buffers: Buffers, tmp_path: Path, capsys: Capsys, monkeypatch: Patch
+) -> None:
+    monkeypatch.setattr(plain_lines, "LINE_SECONDS", 0.01)
+    words = ("replay", buffers["PendulumDCSC", "FIFO[Uniform]"], "--stream")
+    told = printed(capsys, *words, "--updates", 1000, "--output", tmp_path / "out")
+    assert "offline: DDPG, streamed, 1000 updates" in told
+    assert re.search(r"^after .* s: \d+ of 1000 updates, .* left$", told, re.MULTILINE), "not silent for minutes"
+    header, arrays = read_record(tmp_path / "out" / "scores.h5")
+    assert header.facts["strategy"] == "streamed"
+    assert np.isfinite(arrays["reward_greedy"]).all()
+    for further in (("--strategy", "FULL[PER]"), ("--capacity", 10)):
+        assert "--stream" in refused(capsys, *words, *further)
+
+
+def test_a_strategy_that_needs_more_than_a_recording_is_refused(buffers: Buffers, capsys: Capsys) -> None:
+    for source, strategy, part in (
+        (("Magman", "FIFO[Uniform]"), "TDE[Uniform]", "td_error"),
+        (("PendulumDCSC", "FULL[PER]"), "Synth(state=0.5)*FIFO[Uniform]", "use Synth(action=…) before"),
+        (("PendulumDCSC", "FULL[PER]"), "Synth(action=0.5)*Expl[Uniform]", "use Synth(action=…) before"),
+    ):
+        assert part in refused(capsys, "replay", buffers[source], "--strategy", strategy)
+
+
+def test_inspect_and_verify(run: Path, capsys: Capsys) -> None:
+    cell = next(run.glob("cells/*"))
+    assert call("export-policy", cell / "policy.safetensors") == 0
+    for path in (run, run / "results.nc", *(path for path in cell.iterdir() if path.suffix != ".h")):
+        told = printed(capsys, "inspect", path, "--verify")
+        assert path.name in told.replace("\n", "")
+        assert "verified" in told
+    (cell / "policy.h").unlink()
+    assert "inspect opens .h5" in refused(capsys, "inspect", run / "study.toml")
+
+
+def test_the_interface_takes_paths_as_text(run: Path) -> None:
+    whole = replaybench.open_results(run / "results.nc")
+    assert replaybench.open_results(f"{run / 'results.nc'}").equals(whole)
+    assert replaybench.open_results(run).equals(whole)
+    assert replaybench.read_study(f"{run / 'study.toml'}") == replaybench.read_study(run / "study.toml")
+    buffer = next(run.glob("cells/*/buffer.h5"))
+    assert len(replaybench.load_replay(f"{buffer}").members) == len(replaybench.load_replay(buffer).members)
+
+
+def test_damaged_and_foreign_files_are_one_line(run: Path, tmp_path: Path, capsys: Capsys) -> None:
+    cell = next(run.glob("cells/*"))
+    for source in (cell / "buffer.h5", cell / "policy.safetensors", run / "results.nc"):
+        damaged = tmp_path / source.name
+        damaged.write_bytes(source.read_bytes()[: source.stat().st_size // 2])
+        assert str(damaged) in refused(capsys, "inspect", damaged)
+    for command in ("table", "report"):
+        assert "buffer.h5 is a buffer file and no results.nc" in refused(capsys, command, cell / "buffer.h5")
+    assert "is a scores file" in refused(capsys, "replay", cell / "scores.h5")
+    assert "no such file" in refused(capsys, "replay", tmp_path / "none.h5")
+    assert "not a run folder" in refused(capsys, "inspect", tmp_path)
+
+
+def test_a_buffer_of_another_plant_or_of_none_is_refused(buffers: Buffers, tmp_path: Path, capsys: Capsys) -> None:
+    header, arrays = read_record(buffers["PendulumDCSC", "FULL[PER]"])
+    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    for facts, part in (
+        ({"plant": "Magman", "parameters": {}}, "belongs to another plant"),
+        ({"plant": f"{tmp_path / 'evil.py'}:Evil"}, "if you trust that file"),
+    ):
+        write_record(tmp_path / "b.h5", "buffer", {**header.facts, **facts}, arrays)
+        assert part in refused(capsys, "replay", tmp_path / "b.h5")
+    assert not (tmp_path / "ran").exists()
+    none = np.zeros((len(arrays["count"]), 0), np.uint8)
+    write_record(tmp_path / "b.h5", "buffer", header.facts, {**arrays, "synthetic": none})
+    assert call("inspect", tmp_path / "b.h5", "--verify") == 0
+
+
+def test_an_unwritable_folder_is_one_line(run: Path, tmp_path: Path, capsys: Capsys) -> None:
+    (tmp_path / "file").write_text("x")
+    words = ("sweep", run.parent / "study.toml", "--output", tmp_path / "file" / "run")
+    assert "cannot use" in refused(capsys, *words)
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_cell_is_found_by_what_it_is(run: Path, buffers: Buffers, capsys: Capsys) -> None:
+    """Instead of by the id of its folder; what is still open is asked for."""
+    told = printed(capsys, "inspect", run)
+    assert all(path.name in told for path in run.glob("cells/*"))
+    assert "state complete" in told
+    one = ("inspect", run, "--plant", "PendulumDCSC", "--noise", "0.0", "--frequency", "50")
+    assert "member 2" in printed(capsys, *one, "--strategy", "FULL[PER(0.7)]", "--seed", "2")
+    told = refused(capsys, *one)
+    assert "2 cells of" in told
+    assert "--strategy 'FIFO[Uniform]' or 'FULL[PER]'" in told
+    assert "no cell of seed 7; there is 0–2" in refused(capsys, *one, "--seed", "7")
+    assert "no cell of noise 0.02; there is 0" in refused(capsys, "inspect", run, "--noise", "0.02")
+    file = buffers["Magman", "FULL[PER]"]
+    assert "--noise, which chooses among" in refused(capsys, "inspect", file, "--noise", "0")
+    assert "--member counts" in refused(capsys, *one, "--strategy", "FULL[PER]", "--seed", 1, "--member", 1)
+
+
+def test_a_film_leaves_no_option_without_effect(run: Path, capsys: Capsys, tmp_path: Path) -> None:
+    film = ("show", "PendulumDCSC", "--output", tmp_path / "film.gif")
+    told = refused(capsys, *film, "--strategy", "FULL[PER]", "--member", 1)
+    assert "there is no policy for --strategy, --member; name its file or run folder with --policy" in told
+    file = next(run.glob("cells/*/policy.safetensors"))
+    assert "--frequency chooses a cell of a run folder" in refused(capsys, *film, "--policy", file, "--frequency", 10)
+    assert not (tmp_path / "film.gif").exists()
+    (tmp_path / "film.gif").write_text("precious")
+    assert "exists already" in refused(capsys, *film)
+    assert (tmp_path / "film.gif").read_text() == "precious"
+
+
+def test_what_shows_results_says_where_there_are_none(run: Path, tmp_path: Path, capsys: Capsys) -> None:
+    nothing = replaybench.open_results(run).data.drop_vars("episode_steps")
+    nothing["reward"][:] = np.nan
+    write_results(tmp_path / "results.nc", nothing)
+    assert "holds no finished cell yet; a table needs at least one" in refused(capsys, "table", tmp_path)
+    told = refused(capsys, "figures", run / "results.nc")
+    assert f"is a file; figures are drawn from its run folder: replaybench figures {run}" in told
+
+
+def test_replay_of_a_cell_with_changed_settings(run: Path, tmp_path: Path, capsys: Capsys, monkeypatch: Patch) -> None:
+    chosen = ("replay", run, "--plant", "PendulumDCSC", "--from-strategy", "FIFO[Uniform]", "--seed", 1)
+    short = (*chosen, "--updates", 20, "--seeds", 2)
+    draw_offline = Mock(return_value=[])
+    monkeypatch.setattr(f"{DRAWING}.draw_offline", draw_offline)
+    assert call(*short, "--output", tmp_path / "as-it-was") == 0
+    online = {"online: FIFO[Uniform]": 1, "online, exploring: FIFO[Uniform]": 1}
+    scores = draw_offline.call_args.args[0]
+    assert {name: len(rewards) for name, rewards in scores.online.items()} == online
+    changed = ("--set", "tau=0.5", "--discount", "0.5", "--set=exploration.first_amplitude=0.5")
+    assert call(*short, *changed, "--output", tmp_path / "changed") == 0
+    before, after = (read_record(tmp_path / name / "scores.h5") for name in ("as-it-was", "changed"))
+    assert after[0].facts["settings"] == {"tau": 0.5, "exploration": {"first_amplitude": 0.5}}
+    assert before[0].facts["recording"] == 1
+    assert not np.array_equal(before[1]["reward_greedy"], after[1]["reward_greedy"])
+    np.testing.assert_array_equal(before[1]["reward_greedy"][:, 0], after[1]["reward_greedy"][:, 0])
+    assert "did you mean tau" in refused(capsys, *chosen, "--set", "tua=1")
+    assert "--set takes NAME=VALUE" in refused(capsys, *chosen, "--set", "tau")
+    assert "--discount must be" in refused(capsys, *chosen, "--discount", "1.5")
+    told = printed(capsys, *short, "--evaluation-noise", "0.02", "--output", tmp_path / "noisy")
+    assert "online" not in told, "that was measured under another noise"
+
+
+def test_a_run_folders_policy_is_loaded_by_what_it_is(run: Path) -> None:
+    with pytest.raises(UserError, match=r"4 cells .* plant = PendulumDCSC or Magman; strategy = 'FIFO\[Uniform\]'"):
+        replaybench.load_policy(run)
+    policy = replaybench.load_policy(run, plant="Magman", strategy="FULL[PER]", seed=2)
+    assert (policy.facts["cell"]["plant"], policy.facts["cell"]["strategy"]) == ("Magman", "FULL[PER]")
+    path = run / "cells" / policy.facts["id"] / "policy.safetensors"
+    seen = np.zeros(policy.agent.task.observation_size, np.float32)
+    np.testing.assert_array_equal(policy.predict(seen)[0], replaybench.load_policy(path, 2).predict(seen)[0])
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_buffers_and_tables_are_written_for_other_programs(
+    suffix: str, run: Path, buffers: Buffers, tmp_path: Path, capsys: Capsys
+) -> None:
+    pandas: Any = pytest.importorskip("pandas")
+    read = pandas.read_csv if suffix == ".csv" else pandas.read_parquet
+    steps, scores = tmp_path / f"steps{suffix}", tmp_path / f"scores{suffix}"
+    path = buffers["PendulumDCSC", "FULL[PER]"]
+    assert call("export", path, steps, "--member", 1) == 0
+    header, arrays = read_record(path, "buffer")
+    found, count = read(steps), int(arrays["count"][1])
+    order = np.argsort(arrays["serial"][1, :count])
+    angle, voltage = header.facts["states"][0], header.facts["actions"][0]
+    assert (angle["name"], angle["unit"], voltage["unit"]) == ("angle", "rad", "V")
+    for column, name, array in (
+        ("angle [rad]", angle, arrays["observation"][1, order, 0]),
+        ("voltage [V]", voltage, arrays["action"][1, order, 0]),
+    ):
+        physical = name["center"] + name["scale"] * array.astype(float)
+        np.testing.assert_allclose(found[column], physical, rtol=1e-12, err_msg=column)
+    assert set(found["recording"]) == {1}
+    assert "exists already" in refused(capsys, "export", path, steps)
+    assert "leave --output out" in refused(capsys, "export", path, tmp_path / f"x{suffix}", "--output", tmp_path)
+    assert call("table", run, "--output", scores) == 0
+    rows, data = read(scores), replaybench.open_results(run)
+    assert len(rows) == 4
+    for _, row in rows.iterrows():
+        point = {axis: row[axis] for axis in ("plant", "learner", "strategy", "noise", "frequency")}
+        assert row["mu_final_mean"] == pytest.approx(float(data["mu_final_mean"].sel(point)))
+        assert row["seeds"] == 3
+    assert "must end in .csv, .json, .md or .parquet" in refused(capsys, "table", run, "--output", "x.xls")
+
+
+@pytest.mark.slow
+def test_curves_from_elsewhere_are_drawn_over_steps(run: Path, pendulum: Path, tmp_path: Path, capsys: Capsys) -> None:
+    monitor = tmp_path / "monitor.csv"
+    monitor.write_text('#{"t_start": 1}\nr,l,t\n-3e4,200,1\n-2e4,200,2\n')
+    assert "one plant" in refused(capsys, "figures", run, "--overlay", f"SB3={monitor}")
+    assert "LABEL=FILE" in refused(capsys, "figures", run, "--overlay", f"{monitor}")
+    assert call("figures", pendulum, "--axis", "steps", "--format", "png", "--output", tmp_path / "drawn") == 0
+
+
+@pytest.mark.parametrize("command", ["table", "table --compare strategy", "list", "inspect", "claims"])
+@pytest.mark.parametrize("form", ["json", "csv", "md"])
+def test_tables_are_printed_in_formats(command: str, form: str, run: Path, capsys: Capsys) -> None:
+    name, *options = command.split()
+    told = printed(capsys, name, *([run] if name in ("table", "inspect") else []), *options, "--format", form)
+    word = {"list": "Magman", "claims": "debruin2018"}.get(name, "FULL[PER]")
+    if form == "md":
+        assert re.search(r"^\| .* \|\n\|( --- \|)+\n\| .* \|$", told, re.MULTILINE)
+        assert word in told
+        return
+    rows = json.loads(told) if form == "json" else list(csv.DictReader(io.StringIO(told)))
+    assert len(rows) > 3
+    assert any(word in str(row.values()) for row in rows)
+    if command == "table":
+        data = replaybench.open_results(run)
+        found = [float(row["mu_final_mean"]) for row in rows if row["plant"] == "Magman" and word in row["strategy"]]
+        assert found == [data["mu_final_mean"].sel(plant="Magman", strategy=word).item()]
+
+
+def test_other_lines_do_not_disturb_a_format(run: Path, tmp_path: Path, capsys: Capsys) -> None:
+    assert call("table", run, "--format", "json", "--output", tmp_path / "scores.md") == 0
+    out, err = capsys.readouterr()
+    assert len(json.loads(out)) == 4
+    assert "scores.md" in err
+    assert (tmp_path / "scores.md").read_text(encoding="utf-8").count("\n") == 6
+    claims = ("claims", run, "--output")
+    assert printed(capsys, *claims, tmp_path / "claims.json", "--format", "csv").startswith("paper,id,")
+    assert "again.json" not in printed(capsys, *claims, tmp_path / "again.json", "--format", "md")
+
+
+def test_a_finished_sweep_ends_with_verdict_and_next_command(run: Path, monkeypatch: Patch, capsys: Capsys) -> None:
+    monkeypatch.setattr(f"{DRAWING}.draw_figures", lambda *_: [])
+    again = ("sweep", run.parent / "study.toml", "--output", run)
+    lines = printed(capsys, *again).splitlines()
+    [line] = [line for line in lines if line.startswith("verdict")]
+    assert "FULL[PER], not significantly different: μ_final differs by" in line
+    assert "n = 3, mean over 2 conditions" in line
+    assert shlex.split(lines[-1]) == ["next", "replaybench", "report", str(run)]
+    assert not printed(capsys, *again, "-q")
+
+
+def test_a_verdict_names_the_best_strategy_and_its_significance(run: Path) -> None:
+    data = replaybench.open_results(run).data
+    many = xr.concat([data.assign_coords(seed=data["seed"] + 3 * place) for place in range(3)], "seed", data_vars="all")
+    many = many.transpose(*data["mu_final"].dims, ...)
+    many["mu_final"].loc[{"strategy": "FIFO[Uniform]"}] = 0.25
+    many["mu_final"].loc[{"strategy": "FULL[PER]"}] = 0.5
+    better = verdict(many)
+    assert "FULL[PER], significantly better: μ_final differs by +0.25 (p = 0.004, n = 9, mean over 2" in better
+    assert "significantly worse: μ_final differs by -0.25" in verdict(many, "FULL[PER]")
+    assert verdict(many.isel(strategy=[0])).startswith("No verdict")
+    learners = many.isel(strategy=0, learner=0, drop=True).expand_dims(strategy=["FIFO[Uniform]"])
+    both = xr.concat([learners, learners.assign(mu_final=learners["mu_final"] - 0.125)], "learner")
+    both = both.assign_coords(learner=["DDPG", "TD3"]).transpose(*data["mu_final"].dims, ...)
+    assert "learner next to DDPG is TD3, significantly worse: μ_final differs by -0.125" in verdict(both)
+    many["reference_dp"][:] = np.nan
+    assert "no μ_r" in verdict(many)
+
+
+def test_results_show_in_notebooks(run: Path) -> None:
+    found = replaybench.open_results(run)
+    assert isinstance(found.data, xr.Dataset)
+    assert found["mu_final"].dims == found.data["mu_final"].dims
+    assert found.sizes == found.data.sizes
+    html = found._repr_html_()
+    assert html.count("<table>") == 4
+    assert "<td>FULL[PER]</td>" in html
+    assert all("verdict  The best strategy" in shown for shown in (html, repr(found)))
+    assert found.plot(plant="Magman")._repr_png_().startswith(b"\x89PNG")
+    with pytest.raises(UserError, match="did you mean Magman"):
+        found.plot(plant="Magmn")
+    with pytest.raises(UserError, match="plant of these results"):
+        found.plot()
+    with pytest.raises(AttributeError):
+        found.mu_finl  # noqa: B018
+
+
+def test_the_interface_replays_advises_solves_and_reports(
+    run: Path, buffers: Buffers, tmp_path: Path, capsys: Capsys
+) -> None:
+    chosen: dict[str, Any] = {"plant": "PendulumDCSC", "cell": {"strategy": "FIFO[Uniform]", "seed": 1}}
+    scores = replaybench.replay_offline(run, "FULL[PER]", tmp_path / "off", **chosen, updates=20, seeds=2)
+    assert scores.reward.shape[0] == 2
+    assert "offline: DDPG, FULL[PER]" in repr(scores)
+    assert scores.plot()._repr_png_()
+    with pytest.raises(UserError, match="did you mean strategy"):
+        replaybench.replay_offline(run, cell={"strtegy": "FULL[PER]"})
+    with pytest.raises(UserError, match=r"no finished runs of FULL\[Uniform\]"):
+        replaybench.advise(run)
+    with pytest.raises(UserError, match="did you mean seeds"):
+        replaybench.advise("PendulumDCSC", sedes=3)
+    advised = replaybench.advise(buffers["Magman", "FULL[PER]"])
+    assert advised[0].plant in repr(advised)
+    with pytest.raises(UserError, match="no picture"):
+        advised.plot()
+    solution = replaybench.solve("PendulumDCSC")
+    assert solution.frequency == 50.0
+    assert "<td>PendulumDCSC</td>" in solution._repr_html_()
+    page = replaybench.report(run, tmp_path / "page.html")
+    assert page.data == tmp_path / "page.html"
+    assert page.is_file()
+    assert not capsys.readouterr().out, "progress is printed where it is asked for"
