@@ -241,12 +241,12 @@ def test_a_stopped_replay_begins_anew_and_replaces_what_it_left(
 ) -> None:
     words = ("replay", next(run.glob("cells/*/buffer.h5")), "--seeds", 2, "--output", tmp_path / "off")
     with monkeypatch.context() as patch:
-        patch.setattr("replaybench.exchange.offline.replay_offline", stopped)
+        patch.setattr("replaybench.cli.commands.replay_offline", stopped)
         assert call(*words, "--updates", 10) == 130
     assert "nothing was written, the same command starts again" in capsys.readouterr().err
     assert not (tmp_path / "off").exists()
     with monkeypatch.context() as patch:
-        patch.setattr("replaybench.reports.figures.all_figures.draw_offline", stopped)
+        patch.setattr("replaybench.cli.commands.draw_offline", stopped)
         assert call(*words, "--updates", 10) == 130
     assert [path.name for path in (tmp_path / "off").iterdir()] == ["policy.safetensors"]
     assert "policy.safetensors exists already" in refused(capsys, *words, "--updates", 11)  # it is another's
@@ -562,7 +562,7 @@ def test_replay_of_a_cell_with_changed_settings(run: Path, tmp_path: Path, capsy
         drawn.append(scores)
         return []
 
-    monkeypatch.setattr("replaybench.reports.figures.all_figures.draw_offline", draw_offline)
+    monkeypatch.setattr("replaybench.cli.commands.draw_offline", draw_offline)
     assert call("replay", *chosen, "--seeds", 2, "--output", tmp_path / "as-it-was") == 0
     online = {"online: FIFO[Uniform]": 1, "online, exploring: FIFO[Uniform]": 1}
     assert {name: len(rewards) for name, rewards in drawn[0].online.items()} == online
