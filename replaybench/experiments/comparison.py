@@ -170,9 +170,6 @@ def _exploration(data: xr.Dataset) -> str:
     return f"exploration: without it, greedy episodes of the best are {position}, {verdict}"
 
 
-ASSURED = 0.9
-"""Share of further runs that reach the tolerance bound in tables."""
-
 Axis = Literal["strategy", "learner", "noise", "frequency", "plant"]
 COMPARED: Final[tuple[Axis, ...]] = ("strategy", "learner", "noise", "frequency", "plant")
 """Axes of results along which runs can be compared. By default, the first axis with several values is used."""
@@ -328,28 +325,26 @@ def first_comparison(
     return None
 
 
-def verdict(data: xr.Dataset, baseline: str | None = None) -> str:
-    """Return one sentence that compares the best strategy with a baseline, by default the study's first strategy.
+def verdict(data: xr.Dataset) -> str:
+    """Return one sentence that compares the best strategy with the study's first strategy, the baseline.
 
     Each strategy is compared with the baseline under the same conditions, seed by seed. Differences are averaged over
     conditions, and p values are corrected for the number of strategies (Holm, 1979). If there is only one strategy,
     learners are compared.
     """
     axis: Axis = "learner" if data.sizes["strategy"] == 1 < data.sizes["learner"] else "strategy"
-    base, conditions = baseline_of(data, baseline, axis), np.prod([data.sizes[name] for name in ("noise", "frequency")])
-    plants = _plants(data)
+    plants, conditions = _plants(data), np.prod([data.sizes[name] for name in ("noise", "frequency")])
     on_scale = all((scaled(one) | ~runs_there(one).any(["learner", "strategy", "seed"])).all() for one in plants)
     if not on_scale and len(plants) * conditions > 1:
         return "No verdict over all conditions: some have no μ_r, so their scores are not comparable."
     scores = np.stack([final_scores(one).transpose(axis, ..., "seed").values for one in plants], axis=1)
     scores = scores.reshape(data.sizes[axis], -1, data.sizes["seed"])
-    names = [str(name) for name in data[axis].values]
-    first = scores[names.index(base)]
+    (base, *names), first = [str(name) for name in data[axis].values], scores[0]
     differences: list[tuple[str, effects.Effect, int]] = []
-    for name, own in zip(names, scores, strict=True):
+    for name, own in zip(names, scores[1:], strict=True):
         both = np.isfinite(own).any(axis=1) & np.isfinite(first).any(axis=1)
         effect = effects.paired([(own - first)[both].mean(axis=0)], []) if both.any() else None
-        if name != base and effect is not None and effect.n:
+        if effect is not None and effect.n:
             differences.append((name, effect, int(both.sum())))
     if not differences:
         return f"No verdict: no other {axis} was run under the same conditions as {base}."
@@ -380,7 +375,7 @@ def _table(data: xr.Dataset, rows: list[Comparison], baseline: str, axis: Axis) 
     named: list[Axis] = [name for name in ("plant", "learner", "strategy") if data[name].size > 1 or name == "strategy"]
     short = {name: shortened(np.atleast_1d(data[name].values).tolist()) for name in named}
     value = {"noise": f"noise {baseline}", "frequency": f"{baseline} Hz"}.get(axis, baseline)
-    nearly = f"{100 * ASSURED:g} % reach"
+    nearly = f"{100 * effects.ASSURED:g} % reach"
     beyond = f"− {short.get(axis, {}).get(baseline, value)} [95 %]"
     numbers = ("n", "failed", "IQM [95 %]", beyond, "p", "seeds", "P(better)", nearly)
     plants = _plants(data)
@@ -441,7 +436,7 @@ def _difference(row: Comparison, digits: int) -> tuple[str, str, str, str]:
 def _reach(scores: Floats, digits: int) -> str:
     if not np.isfinite(scores).all():
         return "–"
-    bound = effects.assured(scores, ASSURED)
+    bound = effects.assured(scores)
     if np.isfinite(bound):
         return f"{bound:.{digits}f}"
     return f"{scores.min():.{digits}f} ({100 * effects.assured_share(len(scores)):.0f} %)"

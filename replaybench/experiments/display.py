@@ -29,7 +29,7 @@ from replaybench.experiments import progress
 from replaybench.experiments.cell_lookup import cells_of
 from replaybench.experiments.progress import Event, Round, event, number
 from replaybench.experiments.study import Cell
-from replaybench.runtime.errors import UserError
+from replaybench.runtime.errors import UserError, need
 from replaybench.runtime.quantities import duration
 
 _SILENT_SECONDS: Final = 120.0
@@ -153,7 +153,7 @@ class RunHistory(History):
         super().__init__(cells_of(folder), None, attrgetter("frequency"))
         self._folder, self._reader = folder, progress.JournalReader(folder.progress)
         for known in self.cells.values():
-            if (folder.cell(known.cell.id) / "scores.h5").is_file():
+            if folder.finished(known.cell.id):
                 known.finish()
         self.update()
         for known in self.cells.values():
@@ -260,10 +260,9 @@ class TensorBoard:
     """A writer of TensorBoard event files, with one folder for each cell (combination of settings) of a study."""
 
     def __init__(self, folder: Path, cells: dict[str, Cell]) -> None:
-        try:
-            from tensorboardX import SummaryWriter
-        except ImportError:
-            raise UserError("--tensorboard needs the extra: pip install 'replaybench[tensorboard]'") from None
+        need("tensorboardX", "--tensorboard needs the extra: pip install 'replaybench[tensorboard]'")
+        from tensorboardX import SummaryWriter
+
         self._make: Any = SummaryWriter
         self._folder, self._cells = folder, cells
         self._writers: dict[str, Any] = {}
@@ -337,7 +336,7 @@ class Display:
                 task = bar.add_task(history.in_words(), total=history.work()[1] or None)
                 self._show = lambda _: bar.update(task, completed=history.work()[0], description=history.in_words())
             elif shown == "lines":
-                closing.enter_context(progress.printed_lines(console, history.in_words, progress.LINE_SECONDS))
+                closing.enter_context(progress.printed_lines(console, history.in_words))
             elif shown == "json":
                 self._show = lambda new: print(progress.line(new), end="", flush=True)
             self._write(progress.begin(study, len(cells), len(todo)))

@@ -41,7 +41,6 @@ def test_scores_of_hand_made_curves() -> None:
     np.testing.assert_allclose(scores.best[:2], [1.0, 0.1])
     np.testing.assert_array_equal(scores.rise[:2], [9.0, 200.0])
     assert np.isnan([scores.final[2], scores.best[2], scores.rise[2]]).all()
-    assert scores.failed.tolist() == [False, False, True]
     assert scores.dead.tolist() == [False, True, False]
     assert scores.censored.tolist() == [False, True, False]
 
@@ -76,7 +75,6 @@ def test_samples_without_spread_are_labelled() -> None:
 def test_curves_without_a_usable_reference_are_neither_dead_nor_failed() -> None:
     scores = score(np.full((2, 50), np.nan), failed=np.array([False, True]))
     assert np.isnan(scores.final).all()
-    assert scores.failed.tolist() == [False, True]
     assert not scores.dead.any()
     assert not scores.censored.any()
 

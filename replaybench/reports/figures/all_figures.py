@@ -156,9 +156,9 @@ def offline_series(scores: OfflineScores) -> OfflineSeries:
 
 
 @style.style()
-def draw_offline(scores: OfflineScores, folder: Path) -> list[Path]:
-    """Write the figure of offline training from a stored buffer, and return a list with the path of the PNG file."""
-    return [style.save(offline_figure(scores), folder, "offline")]
+def draw_offline(scores: OfflineScores, folder: Path) -> Path:
+    """Write the figure of offline training from a stored buffer, and return the path of the PNG file."""
+    return style.save(offline_figure(scores), folder, "offline")
 
 
 def offline_figure(scores: OfflineScores) -> Figure:
@@ -242,7 +242,7 @@ def _of_finished_cells(console: Console, folder: RunFolder, cells: Sequence[Cell
         raise UserError(f"{folder.path} holds no results.nc; run the sweep again to write it")
     console.print("no results.nc (the sweep was killed?): finished cells are drawn", highlight=False)
     rule = read_study(folder.study).reference
-    done = [cell for cell in cells if (folder.cell(cell.id) / "scores.h5").is_file()]
+    done = [cell for cell in cells if folder.finished(cell.id)]
     finished = reference_cells(done)  # only its keys are used: unfinished cells may decide a discount
     known = {
         point: reference(cell.make_plant(), cell.frequency, cell.noise, rule)

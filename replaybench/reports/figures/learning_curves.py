@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from replaybench.experiments import dataset
-from replaybench.experiments.comparison import final_rewards, first_comparison
+from replaybench.experiments.comparison import final_rewards, first_comparison, scaled
 from replaybench.reports.figures import curves, style
 from replaybench.reports.figures.distributions import headline
 from replaybench.reports.figures.style import GREY, MU, MU_LABEL, RAW_LABELS, Series
@@ -46,7 +46,7 @@ def learning_curves(data: xr.Dataset, in_steps: bool = False, others: Sequence[c
     window, series = curves.smoothing_window(data.sizes["episode"]), style.all_series(data)
     in_steps = in_steps or bool(others)
     shape = data.sizes["noise"], data.sizes["frequency"]
-    usable = np.isfinite(dataset.mu_r(data, data["reference_dp"]).transpose("noise", "frequency").values)
+    usable = scaled(data).transpose("noise", "frequency").values
     conditions = [data.isel(noise=row, frequency=column) for row, column in np.ndindex(shape)]
     crowded = len(series) > curves.CROWDED
     multiples = crowded and len(conditions) == 1 and not others

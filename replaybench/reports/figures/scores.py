@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from replaybench.experiments.comparison import final_rewards, no_learning, reference_rows
-from replaybench.experiments.dataset import counted_in, episode_metric, mu_r, runs_there, the_last
+from replaybench.experiments.comparison import final_rewards, no_learning, reference_rows, scaled
+from replaybench.experiments.dataset import counted_in, episode_metric, runs_there, the_last
 from replaybench.experiments.statistics import DEAD_LEVEL, RISE_LEVEL, Interval, interval
 from replaybench.reports.figures import style
 from replaybench.reports.figures.curves import REFERENCE_LINE, merge_levels
@@ -66,20 +66,14 @@ def has_results(data: xr.Dataset) -> Bools:
     return mask
 
 
-def usable_places(data: xr.Dataset) -> Bools:
-    """Return where the score μ_r (0: random control, 1: dynamic programming) is defined, `[noise, frequency]`."""
-    mask: Bools = np.isfinite(mu_r(data, data["reference_dp"]).transpose("noise", "frequency").values)
-    return mask
-
-
 def score_dots(data: xr.Dataset) -> Figure:
     """Draw the scores of one plant, with a row for each learner with a strategy.
 
     A row shows the runs as dots, and their mean with its interval. Each score has a panel. With several noise levels or
     control rates, each score has a row of panels, and each combination of noise level and rate has a column.
     """
-    series, usable = style.all_series(data), usable_places(data)
-    places = [place for place in np.ndindex(usable.shape) if has_results(data)[place]]
+    series, usable = style.all_series(data), scaled(data).transpose("noise", "frequency").values
+    places = [tuple(place) for place in np.argwhere(has_results(data)).tolist()]
     final, count = the_last(data).removeprefix("the "), counted_in(data)
     measures = {
         "mu_final": f"{MU}, {final}",
@@ -201,7 +195,8 @@ def response(data: xr.Dataset, axis: Literal["noise", "frequency"]) -> Figure | 
         return None
     rate = axis == "frequency"
     other = "noise" if rate else "frequency"
-    series, normalised = style.all_series(data), bool(usable_places(data)[has_results(data)].all())
+    usable = scaled(data).transpose("noise", "frequency").values
+    series, normalised = style.all_series(data), bool(usable[has_results(data)].all())
     columns = data.sizes[other]
     caption = "Final scores." if normalised else f"Final rewards: {MU} is not defined everywhere."
     caption += f"\n{style.run_count(data)}; mean of {the_last(data, 'training')}, exploration included; "
@@ -210,9 +205,9 @@ def response(data: xr.Dataset, axis: Literal["noise", "frequency"]) -> Figure | 
     title = f"final score against {'control rate' if rate else 'noise'}"
     figure, panels = style.new_panels(data, title, caption, size, (1, columns), names, sharey=True)
     values = data[axis].values
-    scaled = np.log(values) if rate else values
+    positions = np.log(values) if rate else values
     labels, last = [], -np.inf
-    for value, place in zip(values, scaled / np.ptp(scaled), strict=True):  # only values for which there is room
+    for value, place in zip(values, positions / np.ptp(positions), strict=True):  # only values for which there is room
         labels.append(f"{value:g}" if place - last > 0.13 else "")
         last = place if labels[-1] else last
     for column, (axes, value) in enumerate(zip(panels[0], data[other].values, strict=True)):
@@ -222,8 +217,8 @@ def response(data: xr.Dataset, axis: Literal["noise", "frequency"]) -> Figure | 
             parts = read_score(data, one, "mu_final" if normalised else "raw_final")[1:]
             mean, low, high = (part[column] if rate else part[:, column] for part in parts)
             # Points are shifted a little, so that the intervals of several series do not coincide.
-            shift = (index - (len(series) - 1) / 2) * min(0.04 * np.diff(scaled).min(), 0.012 * np.ptp(scaled))
-            x = np.exp(scaled + shift) if rate else scaled + shift
+            shift = (index - (len(series) - 1) / 2) * min(0.04 * np.diff(positions).min(), 0.012 * np.ptp(positions))
+            x = np.exp(positions + shift) if rate else positions + shift
             axes.vlines(x, low, high, color=one.color, linewidth=1.1, zorder=2)
             mark = {"marker": one.marker, "markersize": 4.5, "markerfacecolor": one.face, "markeredgewidth": 1.0}
             line = {"color": one.color, "linestyle": one.dashes, "linewidth": 1.4, "zorder": 3}
