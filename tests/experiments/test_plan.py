@@ -93,7 +93,6 @@ def test_a_plan_of_many_blocks_asks_once_for_them(tmp_path: Path, monkeypatch: P
         return make_plant(name, **parameters)
 
     monkeypatch.setattr(studies, "make_plant", counted)
-    monkeypatch.setattr("replaybench.experiments.plan.make_plant", counted)
     show_plan(Console(width=150), make_study(seeds=2000, block=1), tmp_path / "run", 2)
     told = capsys.readouterr().out
     assert "2000 cells, 2000 to run" in told
