@@ -19,7 +19,7 @@ from replaybench.evidence.advice.advise import show
 from replaybench.evidence.advice.proposal import Advice
 from replaybench.exchange.offline import Changes
 from replaybench.exchange.offline_scores import OfflineScores
-from replaybench.experiments.cell_lookup import find_recording
+from replaybench.experiments.cell_lookup import find_file
 from replaybench.experiments.results_file import read_results
 from replaybench.experiments.study import Study, read_study
 from replaybench.experiments.sweep import Figures, cores, run_sweep
@@ -214,7 +214,7 @@ def replay_offline(
     known = ("learner", "strategy", "noise", "frequency", "seed")
     if wrong := sorted({*(cell or {})} - {*known}):
         raise unknown("key of cell:", wrong[0], known)
-    file, member = find_recording(Path(buffer), None, plant=plant, **(cell or {}))
+    file, member = find_file(Path(buffer), None, "buffer", plant=plant, **(cell or {}))
     scores = show_replay(
         _console(progress), file, Path(output) if output else None, strategy, learner, plant=plant, stream=False,
         updates=updates, capacity=capacity, seeds=seeds, root_seed=root_seed, member=member,

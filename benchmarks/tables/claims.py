@@ -10,9 +10,10 @@ from typing import Final
 from benchmarks.tables.stored import RESULTS, cells, facts, runs
 from benchmarks.tables.text import captioned, listed, number, table
 from replaybench.controllers.registry import algorithm_of
-from replaybench.evidence.claim import AXES, Claim, Claims, Verdict, claim_files, read_claims
+from replaybench.evidence.claim import Claim, Claims, Verdict, claim_files, read_claims
 from replaybench.evidence.claims_evidence import Evidence, Finding, read_evidence
 from replaybench.evidence.preset import Scale, preset_names, read_preset
+from replaybench.experiments.dataset import AXES
 from replaybench.experiments.effects import p_text
 from replaybench.experiments.study import Cell
 from replaybench.reports.figures.claims import expected, judged, still_needed

@@ -23,7 +23,6 @@ from numpy.typing import ArrayLike
 from replaybench.baselines import fuzzy_sweeps
 from replaybench.baselines.grid import Grid, plant_grid
 from replaybench.data.record import read_record, write_record
-from replaybench.envs.interface.declarations import whole_steps
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.plant import OdePlant, with_equations
@@ -252,7 +251,7 @@ def solve(
         UserError: The plant has no equations or no grid, or a setting is out of its range.
     """
     plant = with_equations(plant, "dynamic programming")
-    whole_steps(plant.name, plant.episode_seconds, frequency)
+    plant.steps_per_episode(frequency)  # raises `UserError` for an unsupported rate
     grid = plant_grid(plant) if grid is None else grid
     discount = reference_discount(plant, frequency) if discount is None else discount
     if variant not in get_args(Variant):
@@ -271,9 +270,9 @@ def solve(
     return Solution(plant, float(frequency), discount, variant, grid, actions, *kept)
 
 
-def keep(solution: Solution, tolerance: float = TOLERANCE) -> None:
+def keep(solution: Solution) -> None:
     """Store a solution of fuzzy Q-iteration in the cache."""
-    key = solution.plant, solution.frequency, solution.grid, solution.discount, solution.variant, tolerance
+    key = solution.plant, solution.frequency, solution.grid, solution.discount, solution.variant, TOLERANCE
     _store(_depends_on(*key), (solution.theta, solution.convergence))
 
 

@@ -11,18 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, get_args
 
+from replaybench.baselines import fuzzy_q_iteration
 from replaybench.baselines.controllers import Controller, RandomController, run_episode
-from replaybench.baselines.fuzzy_q_iteration import (
-    TOLERANCE,
-    Solution,
-    action_grid,
-    cached_at,
-    keep,
-    most_sweeps,
-    reference_discount,
-    solve,
-    write_cached,
-)
+from replaybench.baselines.fuzzy_q_iteration import TOLERANCE, Solution, action_grid, most_sweeps, reference_discount
 from replaybench.baselines.grid import Grid, grid_facts, plant_grid
 from replaybench.data.record import read_header
 from replaybench.envs.interface.plant import Plant
@@ -82,15 +73,16 @@ def reference_solution(plant: OdePlant, frequency: float, rule: Rule | None = No
     """
     rule, grid = rule_for(plant, rule), plant_grid(plant)
     if rule == "paper":
-        return Refinement(solve(plant, frequency), rule, math.nan)
+        return Refinement(fuzzy_q_iteration.solve(plant, frequency), rule, math.nan)
     depends_on = [plant.fingerprint(), grid_facts(plant), float(frequency), NUMERICS_VERSION, *refinement_key(plant)]
-    path = cached_at("dp/refined-", depends_on)
+    path = fuzzy_q_iteration.cached_at("dp/refined-", depends_on)
     if (kept := _load(path)) is not None:
         nodes, change = kept
-        return Refinement(solve(plant, frequency, grid=dataclasses.replace(grid, nodes=nodes)), rule, change)
+        grid = dataclasses.replace(grid, nodes=nodes)
+        return Refinement(fuzzy_q_iteration.solve(plant, frequency, grid=grid), rule, change)
     refined = _refine(plant, frequency, grid)
-    keep(refined.solution)
-    write_cached(path, _KIND, {"nodes": refined.solution.grid.nodes, "change": refined.change})
+    fuzzy_q_iteration.keep(refined.solution)
+    fuzzy_q_iteration.write_cached(path, _KIND, {"nodes": refined.solution.grid.nodes, "change": refined.change})
     return refined
 
 
@@ -117,7 +109,7 @@ def _refine(plant: OdePlant, frequency: float, grid: Grid) -> Refinement:
     random = _reward(RandomController(plant, members, _SEED).act, plant, frequency, len(members))
     best, highest, last, change = None, -math.inf, math.nan, math.nan
     while True:
-        solution = solve(plant, frequency, grid=grid, store=False)
+        solution = fuzzy_q_iteration.solve(plant, frequency, grid=grid, store=False)
         reward = _reward(solution.greedy, plant, frequency)
         if best is None or reward > highest:
             best, highest = solution, reward

@@ -15,27 +15,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from replaybench.baselines.controllers import (
-    OBSERVER_GAIN,
-    ObserverController,
-    RandomController,
-    averaged_over_noise,
-    linear_quadratic_regulator,
-    run_episode,
-    zero_control,
-)
+from replaybench.baselines import controllers, grid_choice
 from replaybench.baselines.fuzzy_q_iteration import cached_at, write_cached
 from replaybench.baselines.grid import grid_facts
-from replaybench.baselines.grid_choice import (
-    CLOSE,
-    REPETITIONS,
-    Rule,
-    apart,
-    check_effort,
-    reference_solution,
-    refinement_key,
-    rule_for,
-)
+from replaybench.baselines.grid_choice import REPETITIONS, Rule
 from replaybench.data.record import read_header
 from replaybench.envs.interface.plant import EpisodeMetric, Plant
 from replaybench.envs.ode.plant import OdePlant
@@ -82,7 +65,7 @@ class Reference:
     @property
     def usable(self) -> bool:
         """Whether the scores of random control and of DP differ enough to define the normalised score μ_r."""
-        return apart(self.dp, self.random)
+        return grid_choice.apart(self.dp, self.random)
 
     @property
     def grid(self) -> str:
@@ -94,7 +77,7 @@ class Reference:
             return f"{text}, as declared"
         if not math.isfinite(self.change):
             return f"{text}, not converged"
-        verb = "converged" if self.change < CLOSE else "not converged"
+        verb = "converged" if self.change < grid_choice.CLOSE else "not converged"
         return f"{text}, {verb} (last change {100 * self.change:.2g} %)"
 
 
@@ -103,7 +86,7 @@ def no_score(dp: float, random: float) -> str:
 
     The text is empty if the two rewards define μ_r, or if `dp` is not finite.
     """
-    if not math.isfinite(dp) or apart(dp, random):
+    if not math.isfinite(dp) or grid_choice.apart(dp, random):
         return ""
     how = "hardly better" if dp > random else "no better"
     return f"no μ_r, because dynamic programming ({dp:.4g}) is {how} than random control ({random:.4g})"
@@ -134,7 +117,7 @@ def reference(plant: Plant, frequency: float | None = None, noise: float = 0.0, 
     kept = kept_reference(plant, frequency, noise, rule)
     if kept is not None:
         return kept
-    check_effort(plant, frequency, noise)
+    grid_choice.check_effort(plant, frequency, noise)
     measured = _measure(plant, float(frequency), float(noise), _rule(plant, rule))
     write_cached(kept_at(plant, frequency, noise, rule), _KIND, dataclasses.asdict(measured))
     return measured
@@ -151,12 +134,13 @@ def kept_reference(plant: Plant, frequency: float, noise: float, rule: Rule | No
 def kept_at(plant: Plant, frequency: float, noise: float, rule: Rule | None) -> Path:
     """Return the path of the cached file with a plant's scores under simple controllers."""
     facts = [plant.fingerprint(), grid_facts(plant), _rule(plant, rule), float(frequency), float(noise)]
-    depends_on = [*facts, NUMERICS_VERSION, *refinement_key(plant), REPETITIONS, OBSERVER_GAIN, _SEED]
+    refinement, averaging = grid_choice.refinement_key(plant), [REPETITIONS, controllers.OBSERVER_GAIN, _SEED]
+    depends_on = [*facts, NUMERICS_VERSION, *refinement, *averaging]
     return cached_at("references/", depends_on)
 
 
 def _rule(plant: Plant, asked: Rule | None) -> Rule | None:
-    return rule_for(plant, asked) if isinstance(plant, OdePlant) else None
+    return grid_choice.rule_for(plant, asked) if isinstance(plant, OdePlant) else None
 
 
 def _measure(plant: Plant, frequency: float, noise: float, rule: Rule | None) -> Reference:
@@ -172,12 +156,12 @@ def _measure(plant: Plant, frequency: float, noise: float, rule: Rule | None) ->
         many = population(plant.reference_episodes)
         # Plants with equations have one initial state: without noise a deterministic controller's episodes are equal.
         env = population(1) if isinstance(plant, OdePlant) and not noise else many
-        random = run_episode(RandomController(plant, many.members, _SEED).act, many)
-        zero, lqr = run_episode(zero_control(plant), env), np.array([np.nan])
+        random = controllers.run_episode(controllers.RandomController(plant, many.members, _SEED).act, many)
+        zero, lqr = controllers.run_episode(controllers.zero_control(plant), env), np.array([np.nan])
         dp = _NO_DP
         if isinstance(plant, OdePlant):
             with contextlib.suppress(UserError):
-                lqr = run_episode(linear_quadratic_regulator(plant, frequency).act, env)
+                lqr = controllers.run_episode(controllers.linear_quadratic_regulator(plant, frequency).act, env)
             dp = _measure_dp(plant, frequency, rule, env) if plant.grid_nodes else _NO_DP
         return Reference(
             plant=plant.name, frequency=frequency, noise=noise, random=float(random.mean()),
@@ -187,20 +171,21 @@ def _measure(plant: Plant, frequency: float, noise: float, rule: Rule | None) ->
 
 
 def _measure_dp(plant: OdePlant, frequency: float, rule: Rule | None, env: PopulationEnv) -> dict[str, Any]:
-    refined = reference_solution(plant, frequency, rule)
+    refined = grid_choice.reference_solution(plant, frequency, rule)
     solution = refined.solution
     repetitions = REPETITIONS if env.num_envs > 1 else 1
-    greedy = np.array([run_episode(solution.greedy, env) for _ in range(repetitions)])
+    greedy = np.array([controllers.run_episode(solution.greedy, env) for _ in range(repetitions)])
     noise_aware = {}
     if env.sensor_noise:
-        averaged = averaged_over_noise(solution, env.sensor_noise)
-        noise_aware["dp_averaged"] = float(run_episode(averaged.greedy, env).mean())
-        noise_aware["dp_observer"] = float(run_episode(ObserverController(solution).act, env).mean())
+        averaged = controllers.averaged_over_noise(solution, env.sensor_noise)
+        noise_aware["dp_averaged"] = float(controllers.run_episode(averaged.greedy, env).mean())
+        observer = controllers.ObserverController(solution)
+        noise_aware["dp_observer"] = float(controllers.run_episode(observer.act, env).mean())
     return {
         **noise_aware,
         "dp": float(greedy.max(axis=1).mean()),
         "dp_mean": float(greedy.mean()),
-        "interpolated": float(run_episode(solution.interpolated, env).mean()),
+        "interpolated": float(controllers.run_episode(solution.interpolated, env).mean()),
         "discount": solution.discount,
         "nodes": solution.grid.nodes,
         "actions": len(solution.actions),

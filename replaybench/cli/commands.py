@@ -216,9 +216,9 @@ def show_replay(
     beyond = extrapolation(recording, outcome.agent, learners, updates)
     described = {"policy": policy_facts(learner, outcome.agent, recording.frequency)}
     write_policy(policy, outcome.agent.weights(), {**about, **described})
-    drawn = draw_offline(offline, folder)
+    figure = draw_offline(offline, folder)
     offline.write(scores)  # last, because this file marks a complete replay
-    for content, written in (*(("figure", each) for each in drawn), ("policy", policy), ("scores", scores)):
+    for content, written in (("figure", figure), ("policy", policy), ("scores", scores)):
         console.print(f"{content}   {written}", markup=False, highlight=False, soft_wrap=True)
     if beyond:
         words = beyond.words(learner, bool(recording.plant.action_choices))

@@ -382,10 +382,9 @@ def init(file: Positional[Path] = Path("study.toml")) -> int:
         file: New file to write.
     """
     from replaybench.experiments.bundled import EXAMPLES
-    from replaybench.runtime.atomic import write_text
+    from replaybench.runtime.atomic import refuse_existing, write_text
 
-    if file.exists():
-        raise UserError(f"{file} exists already; name another file")
+    refuse_existing(file, "name another file")
     write_text(file, (EXAMPLES / "study.toml").read_text(encoding="utf-8"))
     print(f"study    {file}")
     print(f"next     replaybench sweep {shlex.quote(str(file))} --dry-run")

@@ -96,7 +96,7 @@ def show(
         frequency: Use the cell of the run folder with this control rate (Hz). Without a policy, this is the rate at
             which actions change.
     """
-    from replaybench.experiments.cell_lookup import find_policy
+    from replaybench.experiments.cell_lookup import find_file
     from replaybench.reports.films import show as show_film
 
     source = None
@@ -105,11 +105,11 @@ def show(
         if names := [f"--{name}" for name, value in given.items() if value is not None]:
             raise UserError(f"there is no policy for {', '.join(names)}; name its file or run folder with --policy")
     elif policy.is_dir():
-        source = find_policy(policy, member, plant=plant, learner=learner, **cell)
+        source = find_file(policy, member, "policy", plant=plant, learner=learner, **cell)
     elif cell.get("frequency") is not None:
         raise UserError("--frequency chooses a cell of a run folder; a policy file runs at the rate of its training")
     else:
-        source = find_policy(policy, member, plant=plant, strategy=cell.get("strategy"), seed=cell.get("seed"))
+        source = find_file(policy, member, "policy", plant=plant, strategy=cell.get("strategy"), seed=cell.get("seed"))
     show_film(plant, output, source, learner, cell.get("noise"), cell.get("frequency"), root_seed, seconds)
     return 0
 
@@ -219,9 +219,9 @@ def export(
     """
     from replaybench.cli.console import make_console
     from replaybench.exchange.commands import show_export
-    from replaybench.experiments.cell_lookup import find_recording
+    from replaybench.experiments.cell_lookup import find_file
 
-    chosen, member = find_recording(buffer, member, plant=plant, learner=learner, **cell)
+    chosen, member = find_file(buffer, member, "buffer", plant=plant, learner=learner, **cell)
     show_export(make_console(), chosen, dataset, member, plant, output)
     return 0
 
@@ -252,9 +252,10 @@ def export_policy(
             your own.
     """
     from replaybench.exchange.policy_export import export_policy
-    from replaybench.experiments.cell_lookup import find_policy
+    from replaybench.experiments.cell_lookup import find_file
 
     # With a policy file, `learner` does not choose a cell; it names a Python file that may be imported.
-    chosen, place = find_policy(policy, member, plant=plant, learner=learner if policy.is_dir() else None, **cell)
+    named = learner if policy.is_dir() else None
+    chosen, place = find_file(policy, member, "policy", plant=plant, learner=named, **cell)
     export_policy(chosen, place, format, output, plant, learner)
     return 0

@@ -251,11 +251,11 @@ def replay(
     from replaybench.cli.commands import show_replay
     from replaybench.cli.console import make_console
     from replaybench.exchange.offline import Changes
-    from replaybench.experiments.cell_lookup import find_recording
+    from replaybench.experiments.cell_lookup import find_file
 
-    file, member = find_recording(
-        buffer, None, plant=plant, learner=from_learner, strategy=from_strategy, noise=noise, frequency=frequency,
-        seed=seed, options={"learner": "--from-learner", "strategy": "--from-strategy"},
+    file, member = find_file(
+        buffer, None, "buffer", plant=plant, learner=from_learner, strategy=from_strategy, noise=noise,
+        frequency=frequency, seed=seed, options={"learner": "--from-learner", "strategy": "--from-strategy"},
     )  # fmt: skip
     show_replay(
         make_console(), file, output, strategy, learner, plant=plant, stream=stream, updates=updates,

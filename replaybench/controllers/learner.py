@@ -21,6 +21,7 @@ from replaybench.controllers.losses.temporal_difference import Experiences
 from replaybench.controllers.networks.adam import make_adam
 from replaybench.controllers.networks.mlp import PopulationMLP, Shape
 from replaybench.controllers.networks.network import PolicyHead, TrainState, make_network
+from replaybench.controllers.registry import name_of
 from replaybench.runtime.arrays import AnyFloats, Bools, Floats
 from replaybench.runtime.errors import UserError
 
@@ -183,12 +184,12 @@ class Learner:
         """Raise `UserError` if the learner does not support the plant's actions, or ReF-ER if `refer` is true."""
         if actions.choices and not cls.discrete:
             raise UserError(
-                f"{_name(cls)} acts continuously, and {actions.plant} takes choices; use DQN or ACER-discrete"
+                f"{name_of(cls)} acts continuously, and {actions.plant} takes choices; use DQN or ACER-discrete"
             )
         if refer and not cls.supports_refer:
-            raise UserError(f"{_name(cls)} does not support ReF-ER; use it with DDPG, NAF or V-RACER")
+            raise UserError(f"{name_of(cls)} does not support ReF-ER; use it with DDPG, NAF or V-RACER")
         if refer and hasattr(config, "exploration"):
-            need_density(_name(cls), config.exploration)
+            need_density(name_of(cls), config.exploration)
 
     def train_state(self, name: str, samples: int | None = None) -> TrainState:
         """Return the arrays that compiled updates of the network `name` need.
@@ -392,7 +393,7 @@ class Learner:
         mine = self.weights()
         if {name: array.shape for name, array in mine.items()} != {name: a.shape for name, a in weights.items()}:
             raise UserError(
-                f"these weights do not fit the networks of this {_name(type(self))}; "
+                f"these weights do not fit the networks of this {name_of(type(self))}; "
                 "build it with the settings of the learner that saved them"
             )
         for name, array in mine.items():
@@ -443,9 +444,3 @@ class Evaluation:
         action = self.learner.policy(row, self.state)[:, 0]
         self.state = self.learner.remember(row, self.state)
         return action
-
-
-def _name(kind: type[Learner]) -> str:
-    from replaybench.controllers.registry import name_of
-
-    return name_of(kind)

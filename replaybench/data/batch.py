@@ -120,11 +120,7 @@ class TraceRule:
     def followed(self, values: Floats32, last: Slots, experience: Mapping[str, np.ndarray]) -> None:
         """Update traces for the new experience of each member, before the buffer stores or discards the experience.
 
-        A trace is a value that the learner maintains for each stored step. A slot is an index in the buffer, and a
-        member is an independent run.
-
         Args:
-            values: Traces of all stored steps; see `TraceRule`.
             last: Slot of the preceding step of each member, or −1 if that step is not stored; int64, shape `[M]`. The
                 rule may keep this array until `stored` is called.
             experience: Fields of the new experience by name.
@@ -133,18 +129,16 @@ class TraceRule:
     def evicting(self, values: Floats32, previous: Links, next: Links, slots: Slots) -> None:
         """Update traces before the steps in `slots` are overwritten, while the links of these steps are still valid.
 
-        A trace is a value that the learner maintains for each stored step. `slots` contains one buffer index for each
-        independent run, or −1 for none. See `TraceRule` for the other arguments.
+        `slots` contains one buffer index for each member, or −1 for none.
         """
 
     def stored(self, values: Floats32, previous: Links, next: Links, slots: Slots, ended: Bools) -> None:
         """Update traces after the new step of each member was stored and linked to the preceding step.
 
-        A trace is a value that the learner maintains for each stored step. The trace of a new step is 0, unless the
-        experience contains a field of that name. See `TraceRule` for the other arguments.
+        The trace of a new step is 0, unless the experience contains a field of that name.
 
         Args:
-            slots: Buffer index of the new step of each member (independent run), or −1 if the step was discarded;
+            slots: Buffer index of the new step of each member, or −1 if the step was discarded;
                 int64, shape `[M]`. If the step was discarded, the preceding step remains without a next step.
             ended: Whether the episode of each member ends with the new step, stored or not; bool, shape `[M]`.
         """
@@ -154,8 +148,6 @@ class TraceRule:
     ) -> None:
         """Update traces from the values that the learner returns for sampled steps, such as TD errors.
 
-        A trace is a value that the learner maintains for each stored step. See `TraceRule` for the other arguments.
-
         Args:
             idx: Buffer indices of the B sampled steps, or −1 for a step that was replaced in the meantime; int64, shape
                 `[M, B]`.
@@ -163,7 +155,4 @@ class TraceRule:
         """
 
     def loaded(self, values: Floats32, count: Slots) -> None:
-        """Update the rule after a saved buffer was loaded, which uses the first `count[m]` slots of each member m.
-
-        A member is an independent run, and a slot is an index in the buffer.
-        """
+        """Update the rule after a saved buffer was loaded, which uses the first `count[m]` slots of each member m."""

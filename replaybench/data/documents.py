@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
-from replaybench.runtime.atomic import atomic_path, write_text
-from replaybench.runtime.errors import UserError
+from replaybench.runtime.atomic import atomic_path, refuse_existing, write_text
+from replaybench.runtime.errors import UserError, need
 
 DEEPEST: Final = 50
 """Largest depth of nested tables and lists that a file may have."""
@@ -102,13 +102,9 @@ def check_columns_file(path: Path) -> None:
     """Raise `UserError` if a file exists, has an unsupported suffix, or needs a package that is not installed."""
     if path.suffix.lower() not in COLUMN_SUFFIXES:
         raise UserError(f"{path} must end in .csv, .json, .md or .parquet")
-    if path.exists():
-        raise UserError(f"{path} exists already; remove it or choose another name")
+    refuse_existing(path, "remove it or choose another name")
     if path.suffix.lower() == ".parquet":
-        try:
-            import pyarrow.parquet  # noqa: F401
-        except ImportError:
-            raise UserError(f"{path} is Parquet, which needs the extra: pip install 'replaybench[parquet]'") from None
+        need("pyarrow", f"{path} is Parquet, which needs the extra: pip install 'replaybench[parquet]'")
 
 
 def write_columns(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
@@ -137,7 +133,7 @@ def rows_text(rows: Sequence[Mapping[str, Any]], form: str) -> str:
     JSON text is a list of objects, with null in place of NaN and infinity.
     """
     if form == "json":
-        plain = [{key: None if _not_finite(value) else value for key, value in row.items()} for row in rows]
+        plain = [{key: json_value(value) for key, value in row.items()} for row in rows]
         return json.dumps(plain, indent=1, ensure_ascii=False) + "\n"
     headings = list(dict.fromkeys(key for row in rows for key in row))
     cells = [headings, *([row.get(heading, "") for heading in headings] for row in rows)]
@@ -149,8 +145,9 @@ def rows_text(rows: Sequence[Mapping[str, Any]], form: str) -> str:
     return text.getvalue()
 
 
-def _not_finite(value: Any) -> bool:
-    return isinstance(value, float) and not math.isfinite(value)
+def json_value(value: Any) -> Any:
+    """Return a value, or None in place of NaN and infinity, which JSON lacks."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _markdown_cell(value: Any) -> str:

@@ -29,6 +29,10 @@ class RunFolder:
         """Return the folder of one cell, which is one combination of settings in the sweep."""
         return self.path / "cells" / cell_id
 
+    def finished(self, cell_id: str) -> bool:
+        """Return whether the scores of a cell exist, which are written last."""
+        return (self.cell(cell_id) / "scores.h5").is_file()
+
     def remove_partial_files(self) -> None:
         """Remove the temporary files that killed processes left in the folder.
 

@@ -17,13 +17,13 @@ import numpy as np
 
 from replaybench.data.documents import read_toml
 from replaybench.evidence.preset import read_preset
+from replaybench.experiments.dataset import AXES
 from replaybench.experiments.effects import MOST_SEEDS, SIGNIFICANT, Effect, holm, seeds_to_tell
 from replaybench.experiments.study import Cell
 from replaybench.runtime.configuration import build
 from replaybench.runtime.errors import UserError, unknown
 
 FOLDER: Final = Path(__file__).parent / "claims"
-AXES: Final = ("plant", "learner", "strategy", "noise", "frequency")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,8 +20,8 @@ import xarray as xr
 
 from replaybench.data.documents import read_json, read_toml
 from replaybench.data.run_folder import RunFolder
-from replaybench.evidence.claim import AXES, Claim
-from replaybench.experiments.dataset import last_of, mu_r, runs_there, score_key
+from replaybench.evidence.claim import Claim
+from replaybench.experiments.dataset import AXES, last_of, mu_r, runs_there, score_key
 from replaybench.experiments.effects import Effect, paired
 from replaybench.experiments.results_file import read_results
 from replaybench.experiments.statistics import Statistic

@@ -29,7 +29,7 @@ from replaybench.experiments.plan import plan
 from replaybench.experiments.progress import plain_lines
 from replaybench.experiments.study import Cell, Study, changed
 from replaybench.replay.strategies.notation import parse
-from replaybench.runtime.atomic import atomic_folder
+from replaybench.runtime.atomic import atomic_path
 from replaybench.runtime.configuration import build, merged
 from replaybench.runtime.errors import UserError, unknown
 from replaybench.runtime.quantities import duration, gigabytes
@@ -264,7 +264,7 @@ def take_over(study: Study, folder: Path) -> int:
 
     def finished(neighbour: RunFolder) -> bool:
         with contextlib.suppress(OSError):  # e.g. no permission to read the folder
-            return (neighbour.cell(cell.id) / "scores.h5").is_file()
+            return neighbour.finished(cell.id)
         return False
 
     neighbours = [RunFolder(other) for other in sorted(folder.parent.glob("*")) if other != folder]
@@ -274,7 +274,7 @@ def take_over(study: Study, folder: Path) -> int:
         source = None if target.exists() else next(filter(finished, neighbours), None)
         if source is None:
             continue
-        with atomic_folder(target) as temporary:
+        with atomic_path(target, folder=True) as temporary:
             for path in source.cell(cell.id).iterdir():
                 if path.is_file() and path.name != "buffer.h5":
                     shutil.copyfile(path, temporary / path.name)

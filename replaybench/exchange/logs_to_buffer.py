@@ -16,16 +16,8 @@ from replaybench.envs.interface.plant import Plant
 from replaybench.envs.interface.signals import wrap
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.ode.rk4 import simulate
-from replaybench.exchange.log_columns import (
-    OPTIONAL,
-    Missing,
-    complete_steps,
-    control_rate,
-    flagged_ends,
-    interpolated,
-    match_columns,
-    separate_episodes,
-)
+from replaybench.exchange import log_columns
+from replaybench.exchange.log_columns import Missing
 from replaybench.exchange.recording import Arrays, Summary, member_arrays, recording_facts, summarise
 from replaybench.runtime.arrays import Bools, Floats
 from replaybench.runtime.errors import Problems
@@ -68,7 +60,7 @@ def convert(
         missing: How to treat empty cells.
     """
     problems = Problems(log.problems)
-    mapping = match_columns(log, plant, columns or {}, problems)
+    mapping = log_columns.match_columns(log, plant, columns or {}, problems)
     rows, inferred = log.rows, frequency is None
     if rows < 2:
         problems.append(f"the log has {rows or 'no'} row{'' if rows == 1 else 's'} of data; a step takes two")
@@ -76,7 +68,7 @@ def convert(
     log, rate, starts = _find_steps(log, plant, mapping, frequency, missing, problems)
     state = _states(log, plant, mapping, starts | np.append(False, starts[:-1]), problems)
     action, clipped = _actions(log, plant, mapping, starts, clip_actions, problems)
-    for name in OPTIONAL:
+    for name in log_columns.OPTIONAL:
         if name in mapping:
             with problems.collected():
                 log.column(mapping[name], starts)
@@ -84,10 +76,10 @@ def convert(
 
     first = np.flatnonzero(starts)
     x, u, x_next = state[first], action[first], state[first + 1]
-    recorded = {name: log.columns[mapping[name]][first] for name in OPTIONAL if name in mapping}
+    recorded = {name: log.columns[mapping[name]][first] for name in log_columns.OPTIONAL if name in mapping}
     reward = recorded["reward"] if "reward" in recorded else _rewards(plant, x, u, x_next)
     terminated = recorded["terminated"] != 0 if "terminated" in recorded else _terminations(plant, x_next)
-    ends = np.union1d(first[terminated], flagged_ends(log, mapping))  # including steps that are left out
+    ends = np.union1d(first[terminated], log_columns.flagged_ends(log, mapping))  # including steps that are left out
     notes = [*log.notes]
     if log.time is not None:
         error = np.abs(np.diff(log.time)[starts[:-1]] * rate - 1)
@@ -133,19 +125,19 @@ def _find_steps(
     """
     allow_missing = missing != "refuse"
     with problems.collected():
-        log = separate_episodes(log, mapping, frequency, allow_missing)
+        log = log_columns.separate_episodes(log, mapping, frequency, allow_missing)
     rate = math.nan
     if log.time is not None or log.time_from in (None, *log.unusable):  # else a problem is listed already
         with problems.collected():
-            rate = control_rate(log, plant, frequency)
+            rate = log_columns.control_rate(log, plant, frequency)
     pieces = [slice(0, log.rows)] if log.time is None or math.isnan(rate) else segments(log.time, rate)
     if missing == "interpolate":
-        log = interpolated(log, plant, mapping, pieces)
+        log = log_columns.interpolated(log, plant, mapping, pieces)
     starts = np.zeros(log.rows, np.bool_)
     for piece in pieces:
         starts[piece.start : max(piece.stop - 1, 0)] = True
     if allow_missing:
-        complete = complete_steps(log, plant, mapping)
+        complete = log_columns.complete_steps(log, plant, mapping)
         left_out = _counted(int((starts & ~complete).sum()), "steps have empty cells: left out")
         log = replace(log, notes=(*log.notes, *left_out))
         starts &= complete
@@ -224,7 +216,7 @@ def _terminations(plant: Plant, x_next: Floats) -> Bools:
 
 def _events(plant: Plant, mapping: Mapping[str, str], x: Floats, u: Floats, frequency: float) -> Iterator[str]:
     """Yield a warning if events between samples, such as collisions, would change computed rewards or terminations."""
-    computed = [name for name in OPTIONAL if name not in mapping]
+    computed = [name for name in log_columns.OPTIONAL if name not in mapping]
     if not computed or not isinstance(plant, OdePlant):
         return
     after, reward, ended = simulate(plant, x, u, 1 / frequency)

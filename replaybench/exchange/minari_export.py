@@ -21,6 +21,7 @@ from replaybench.envs.registry import plant_names
 from replaybench.exchange.recorded_buffer import Recording, read_recording
 from replaybench.replay.storage.traces import episode_and_step
 from replaybench.runtime.arrays import Integers
+from replaybench.runtime.atomic import refuse_existing
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.version import VERSION
 
@@ -165,8 +166,7 @@ def export_buffer(
     """
     folder = dataset_folder(dataset_id, root)
     need_minari()
-    if folder.exists():
-        raise UserError(f"{folder} exists already; remove it or choose another id, the next version for example")
+    refuse_existing(folder, "remove it or choose another id, the next version for example")
     recording = read_recording(path, plant_name)
     if recording.facts.observe:
         seen = ", ".join(recording.facts.observe)

@@ -7,7 +7,6 @@ first. Values outside the plant's bounds raise `UserError`.
 
 import json
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,6 @@ def convert_dataset(
     plant: Plant,
     frequency: float | None = None,
     plant_name: str | None = None,
-    root: Path | None = None,
     other_plant: bool = False,
 ) -> tuple[Arrays, dict[str, Any], Summary]:
     """Convert a Minari dataset to the arrays and metadata of a buffer file, and return them with a summary.
@@ -40,10 +38,9 @@ def convert_dataset(
         dataset_id: Name of the dataset with its version, for example `pendulum/swing-up-v0`.
         frequency: Control rate in Hz. It is needed if neither the dataset nor a Gymnasium task determines the rate.
         plant_name: Name to store in the file; `plant.name` by default.
-        root: Folder of the Minari datasets; Minari's own folder by default.
         other_plant: Whether to accept a dataset that names another environment than `plant`.
     """
-    metadata, episodes = read_dataset(dataset_folder(dataset_id, root))
+    metadata, episodes = read_dataset(dataset_folder(dataset_id))
     written = metadata.get("replaybench")
     own_facts = written if isinstance(written, dict) else {}
     _check_plant(dataset_id, own_facts, plant)

@@ -1,7 +1,6 @@
 """Export of stored policies as C source, PyTorch programs and ONNX models."""
 
 import dataclasses
-import importlib.util
 import re
 import shlex
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from replaybench.envs.interface.plant import Plant
 from replaybench.envs.registry import stored_plant
 from replaybench.runtime.atomic import atomic_path, refuse_existing, write_text
 from replaybench.runtime.configuration import Name, build
-from replaybench.runtime.errors import UserError
+from replaybench.runtime.errors import UserError, need
 from replaybench.runtime.version import VERSION
 
 
@@ -84,8 +83,8 @@ def export_policy(
         plant, learner: Names, which are needed if plant or learner are defined in a user's Python file.
     """
     form = form or "c" if output is None else _form_of(output, form)
-    if form == "onnx" and importlib.util.find_spec("onnx") is None:
-        raise UserError("ONNX models need onnx; pip install 'replaybench[onnx]'")
+    if form == "onnx":
+        need("onnx", "ONNX models need onnx; pip install 'replaybench[onnx]'")
     target = output or path.with_name(f"{path.stem}{_SUFFIXES[form]}")
     refuse_existing(target)
     name = _identifier(target) if form == "c" else ""

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from replaybench.runtime.atomic import atomic_folder
+from replaybench.runtime.atomic import atomic_path, refuse_existing
 from replaybench.runtime.errors import UserError
 
 STUDIES: Final = Path(__file__).parents[1] / "studies"
@@ -26,9 +26,8 @@ def study_file(path: Path) -> Path:
 
 def copy_examples(folder: Path) -> list[Path]:
     """Copy the package's examples into a new folder, and return the paths of the copies."""
-    if folder.exists():
-        raise UserError(f"{folder} exists already; name a folder that does not")
-    with atomic_folder(folder) as temporary:
+    refuse_existing(folder, "name a folder that does not")
+    with atomic_path(folder, folder=True) as temporary:
         for path in EXAMPLES.iterdir():
             if path.is_file():
                 shutil.copyfile(path, temporary / path.name)

@@ -52,8 +52,8 @@ def no_run_folder(path: Path) -> UserError:
     return UserError(f"{path} is not a run folder (it holds no study.toml); {hint}")
 
 
-def _find_file(
-    path: Path, member: int | None, names: Sequence[str], options: Mapping[str, str] | None = None, **chosen: Any
+def find_file(
+    path: Path, member: int | None, *names: str, options: Mapping[str, str] | None = None, **chosen: Any
 ) -> tuple[Path, int | None]:
     """Find a file of the only cell (combination of settings) in a run folder that has the chosen values.
 
@@ -62,7 +62,7 @@ def _find_file(
     Args:
         path: A run folder, or a file.
         member: Index of a member (one seed) in the file, or None.
-        names: Acceptable names of the file without suffix, the preferred name first.
+        *names: Acceptable names of the file without suffix, the preferred name first.
         options: Names of the values in error messages by axis, such as `--strategy`.
         **chosen: Values that select the cell, such as `plant="Magman"` or `seed=3`. None accepts every value.
 
@@ -105,16 +105,6 @@ def _find_file(
     return file, given["seed"] - cell.first_member
 
 
-def find_recording(path: Path, member: int | None, **chosen: Any) -> tuple[Path, int | None]:
-    """Find the buffer file of the chosen settings in a run folder, and the index of a member (seed) in the file."""
-    return _find_file(path, member, ("buffer",), **chosen)
-
-
-def find_policy(path: Path, member: int | None, **chosen: Any) -> tuple[Path, int | None]:
-    """Find the policy file of the chosen settings in a run folder, and the index of a member (seed) in the file."""
-    return _find_file(path, member, ("policy",), **chosen)
-
-
 def find_inspected(path: Path, member: int | None, **chosen: Any) -> tuple[Path, int | None]:
     """Find the buffer, scores or checkpoint file of the chosen settings for the command `inspect`.
 
@@ -122,7 +112,7 @@ def find_inspected(path: Path, member: int | None, **chosen: Any) -> tuple[Path,
     """
     if path.is_dir() and all(value is None for value in chosen.values()):
         return path, member
-    file, place = _find_file(path, member, ("buffer", "scores", "checkpoint"), **chosen)
+    file, place = find_file(path, member, "buffer", "scores", "checkpoint", **chosen)
     return file, place if file.stem == "buffer" else member
 
 
@@ -193,8 +183,8 @@ def load_policy(
     path = Path(path)
     named = learner if path.is_dir() else None
     options = {axis: f"{axis} =" for axis in AXES}
-    file, place = find_policy(
-        path, member, plant=plant, learner=named, strategy=strategy, noise=noise, frequency=frequency, seed=seed,
-        options=options,
+    file, place = find_file(
+        path, member, "policy", plant=plant, learner=named, strategy=strategy, noise=noise, frequency=frequency,
+        seed=seed, options=options,
     )  # fmt: skip
     return policy.load_policy(file, place or 0, learner)

@@ -8,19 +8,8 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 import xarray as xr
 
+from replaybench.experiments import effects
 from replaybench.experiments.dataset import counted_in, episode_metric, last_of, mu_r, runs_there, the_last
-from replaybench.experiments.effects import (
-    SIGNIFICANT,
-    Effect,
-    assured,
-    assured_share,
-    flipped,
-    holm,
-    improvement,
-    p_text,
-    paired,
-    seeds_to_tell,
-)
 from replaybench.experiments.statistics import Interval, interval
 from replaybench.experiments.text_table import FittedTable
 from replaybench.replay.strategies.notation import parse
@@ -181,9 +170,6 @@ def _exploration(data: xr.Dataset) -> str:
     return f"exploration: without it, greedy episodes of the best are {position}, {verdict}"
 
 
-ASSURED = 0.9
-"""Share of further runs that reach the tolerance bound in tables."""
-
 Axis = Literal["strategy", "learner", "noise", "frequency", "plant"]
 COMPARED: Final[tuple[Axis, ...]] = ("strategy", "learner", "noise", "frequency", "plant")
 """Axes of results along which runs can be compared. By default, the first axis with several values is used."""
@@ -208,7 +194,7 @@ class Comparison(NamedTuple):
     noise: float
     frequency: float
     scores: Floats
-    effect: Effect | None
+    effect: effects.Effect | None
     chance: float
     better: Interval | None
     same: bool = False
@@ -281,9 +267,9 @@ def compared(data: xr.Dataset, baseline: str, axis: Axis = "strategy") -> list[C
         effect, better, same = None, None, False
         one_scale = known[place[:3]] or (place[0] == base[0] and place[2] == base[2])
         if place != base and one_scale and known[place[:3]] == known[base[:3]]:
-            differences = paired([scores[place]], [scores[base]])
+            differences = effects.paired([scores[place]], [scores[base]])
             if differences.n:
-                effect, better = differences, improvement(scores[place], scores[base])
+                effect, better = differences, effects.improvement(scores[place], scores[base])
                 same = np.array_equal(rewards[place], rewards[base], equal_nan=True)
         plant, noise, frequency, learner, strategy = (each[i] for each, i in zip(values, place, strict=True))
         point = str(learner), str(strategy), float(noise), float(frequency)
@@ -292,7 +278,7 @@ def compared(data: xr.Dataset, baseline: str, axis: Axis = "strategy") -> list[C
         families.setdefault(base[:3], []).append(row)
     for family in families.values():  # equal runs are not tested
         tested = {i: row.effect for i, row in enumerate(family) if row.effect is not None and not row.same}
-        chances = holm([float(flipped(effect.differences)) for effect in tested.values()])
+        chances = effects.holm([float(effects.flipped(effect.differences)) for effect in tested.values()])
         for i, chance in zip(tested, chances, strict=True):
             family[i] = family[i]._replace(chance=chance)
     return [row for family in families.values() for row in family]
@@ -339,42 +325,40 @@ def first_comparison(
     return None
 
 
-def verdict(data: xr.Dataset, baseline: str | None = None) -> str:
-    """Return one sentence that compares the best strategy with a baseline, by default the study's first strategy.
+def verdict(data: xr.Dataset) -> str:
+    """Return one sentence that compares the best strategy with the study's first strategy, the baseline.
 
     Each strategy is compared with the baseline under the same conditions, seed by seed. Differences are averaged over
     conditions, and p values are corrected for the number of strategies (Holm, 1979). If there is only one strategy,
     learners are compared.
     """
     axis: Axis = "learner" if data.sizes["strategy"] == 1 < data.sizes["learner"] else "strategy"
-    base, conditions = baseline_of(data, baseline, axis), np.prod([data.sizes[name] for name in ("noise", "frequency")])
-    plants = _plants(data)
+    plants, conditions = _plants(data), np.prod([data.sizes[name] for name in ("noise", "frequency")])
     on_scale = all((scaled(one) | ~runs_there(one).any(["learner", "strategy", "seed"])).all() for one in plants)
     if not on_scale and len(plants) * conditions > 1:
         return "No verdict over all conditions: some have no μ_r, so their scores are not comparable."
     scores = np.stack([final_scores(one).transpose(axis, ..., "seed").values for one in plants], axis=1)
     scores = scores.reshape(data.sizes[axis], -1, data.sizes["seed"])
-    names = [str(name) for name in data[axis].values]
-    first = scores[names.index(base)]
-    effects: list[tuple[str, Effect, int]] = []
-    for name, own in zip(names, scores, strict=True):
+    (base, *names), first = [str(name) for name in data[axis].values], scores[0]
+    differences: list[tuple[str, effects.Effect, int]] = []
+    for name, own in zip(names, scores[1:], strict=True):
         both = np.isfinite(own).any(axis=1) & np.isfinite(first).any(axis=1)
-        effect = paired([(own - first)[both].mean(axis=0)], []) if both.any() else None
-        if name != base and effect is not None and effect.n:
-            effects.append((name, effect, int(both.sum())))
-    if not effects:
+        effect = effects.paired([(own - first)[both].mean(axis=0)], []) if both.any() else None
+        if effect is not None and effect.n:
+            differences.append((name, effect, int(both.sum())))
+    if not differences:
         return f"No verdict: no other {axis} was run under the same conditions as {base}."
-    chances = holm([float(flipped(effect.differences)) for _, effect, _ in effects])
-    (name, effect, count), chance = max(zip(effects, chances, strict=True), key=lambda each: each[0][1].estimate)
+    chances = effects.holm([float(effects.flipped(effect.differences)) for _, effect, _ in differences])
+    (name, effect, count), chance = max(zip(differences, chances, strict=True), key=lambda each: each[0][1].estimate)
     low, high = effect.interval()
     ends = f" [{low:+.3g}, {high:+.3g}]" if np.isfinite(low) else ""
     measure = "μ_final" if on_scale else f"final {episode_metric(plants[0])}"
     word = f"significantly {'better' if effect.estimate > 0 else 'worse'}"
-    word = word if chance < SIGNIFICANT else "not significantly different"
+    word = word if chance < effects.SIGNIFICANT else "not significantly different"
     over = f", mean over {count} conditions" if count > 1 else ""
     return (
         f"The best {axis} next to {base} is {name}, {word}: {measure} differs by {effect.estimate:+.3g}{ends} "
-        f"(p = {p_text(chance)}, n = {effect.n}{over})."
+        f"(p = {effects.p_text(chance)}, n = {effect.n}{over})."
     ).replace("p = <", "p <")
 
 
@@ -391,7 +375,7 @@ def _table(data: xr.Dataset, rows: list[Comparison], baseline: str, axis: Axis) 
     named: list[Axis] = [name for name in ("plant", "learner", "strategy") if data[name].size > 1 or name == "strategy"]
     short = {name: shortened(np.atleast_1d(data[name].values).tolist()) for name in named}
     value = {"noise": f"noise {baseline}", "frequency": f"{baseline} Hz"}.get(axis, baseline)
-    nearly = f"{100 * ASSURED:g} % reach"
+    nearly = f"{100 * effects.ASSURED:g} % reach"
     beyond = f"− {short.get(axis, {}).get(baseline, value)} [95 %]"
     numbers = ("n", "failed", "IQM [95 %]", beyond, "p", "seeds", "P(better)", nearly)
     plants = _plants(data)
@@ -443,16 +427,16 @@ def _difference(row: Comparison, digits: int) -> tuple[str, str, str, str]:
     alone = " (one pair)" if row.effect.n == 1 else " (no spread)"
     ends = f" [{fixed(low, digits, '+')}, {fixed(high, digits, '+')}]" if np.isfinite(low) else alone
     difference, seeds = f"{fixed(row.effect.estimate, digits, '+')}{ends}", ""
-    if row.chance >= SIGNIFICANT:
-        needed = seeds_to_tell(row.effect.sd, abs(row.effect.estimate))
+    if row.chance >= effects.SIGNIFICANT:
+        needed = effects.seeds_to_tell(row.effect.sd, abs(row.effect.estimate))
         seeds = "–" if needed is None else f"{needed:,}"
-    return difference, p_text(row.chance), seeds, f"{row.better.mean:.2f}"
+    return difference, effects.p_text(row.chance), seeds, f"{row.better.mean:.2f}"
 
 
 def _reach(scores: Floats, digits: int) -> str:
     if not np.isfinite(scores).all():
         return "–"
-    bound = assured(scores, ASSURED)
+    bound = effects.assured(scores)
     if np.isfinite(bound):
         return f"{bound:.{digits}f}"
-    return f"{scores.min():.{digits}f} ({100 * assured_share(len(scores)):.0f} %)"
+    return f"{scores.min():.{digits}f} ({100 * effects.assured_share(len(scores)):.0f} %)"

@@ -335,8 +335,8 @@ def add_scores(data: xr.Dataset) -> None:
             ends = interval(values)
             for bound in ("mean", "low", "high"):
                 data[f"{score_key(name)}_{bound}"].values[place] = getattr(ends, bound)
-        for name in ("failed", "dead", "censored"):
-            data[name].values[place] = getattr(scores, name).sum()
+        for name, runs in (("failed", failed), ("dead", scores.dead), ("censored", scores.censored)):
+            data[name].values[place] = runs.sum()
 
 
 _MEANINGS: Final = {

@@ -25,23 +25,11 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from replaybench.baselines.references import Reference
 from replaybench.data.record import open_record
 from replaybench.data.run_folder import RunFolder
+from replaybench.experiments import progress
 from replaybench.experiments.cell_lookup import cells_of
-from replaybench.experiments.progress import (
-    LINE_SECONDS,
-    Event,
-    Journal,
-    JournalFile,
-    JournalReader,
-    Round,
-    begin,
-    event,
-    line,
-    number,
-    printed_lines,
-    repeating,
-)
+from replaybench.experiments.progress import Event, Round, event, number
 from replaybench.experiments.study import Cell
-from replaybench.runtime.errors import UserError
+from replaybench.runtime.errors import UserError, need
 from replaybench.runtime.quantities import duration
 
 _SILENT_SECONDS: Final = 120.0
@@ -163,9 +151,9 @@ class RunHistory(History):
     def __init__(self, folder: RunFolder) -> None:
         # The rate stands for an episode's length: no plant is built, because its code may be from another user's file.
         super().__init__(cells_of(folder), None, attrgetter("frequency"))
-        self._folder, self._reader = folder, JournalReader(folder.progress)
+        self._folder, self._reader = folder, progress.JournalReader(folder.progress)
         for known in self.cells.values():
-            if (folder.cell(known.cell.id) / "scores.h5").is_file():
+            if folder.finished(known.cell.id):
                 known.finish()
         self.update()
         for known in self.cells.values():
@@ -272,10 +260,9 @@ class TensorBoard:
     """A writer of TensorBoard event files, with one folder for each cell (combination of settings) of a study."""
 
     def __init__(self, folder: Path, cells: dict[str, Cell]) -> None:
-        try:
-            from tensorboardX import SummaryWriter
-        except ImportError:
-            raise UserError("--tensorboard needs the extra: pip install 'replaybench[tensorboard]'") from None
+        need("tensorboardX", "--tensorboard needs the extra: pip install 'replaybench[tensorboard]'")
+        from tensorboardX import SummaryWriter
+
         self._make: Any = SummaryWriter
         self._folder, self._cells = folder, cells
         self._writers: dict[str, Any] = {}
@@ -332,13 +319,13 @@ class Display:
         self._history = History(cells, workers, lambda cell: lengths[cell.plant, cell.frequency])
         for key in self._history.cells.keys() - self._cells.keys():
             self._history.cells[key].finish()
-        self._journal = Journal()
+        self._journal = progress.Journal()
         self._board = TensorBoard(tensorboard, self._cells) if tensorboard is not None else None
-        self._file = JournalFile(folder.progress)
+        self._file = progress.JournalFile(folder.progress)
         self._show: Callable[[Event], object] = lambda _: None
         with contextlib.ExitStack() as closing:
             closing.callback(self._file.close)
-            closing.enter_context(repeating(PULSE_SECONDS, self._file.touch))
+            closing.enter_context(progress.repeating(PULSE_SECONDS, self._file.touch))
             if self._board is not None:
                 closing.callback(self._board.close)
             shown = form or ("none" if console.quiet else "bar" if console.is_terminal else "lines")
@@ -349,10 +336,10 @@ class Display:
                 task = bar.add_task(history.in_words(), total=history.work()[1] or None)
                 self._show = lambda _: bar.update(task, completed=history.work()[0], description=history.in_words())
             elif shown == "lines":
-                closing.enter_context(printed_lines(console, history.in_words, LINE_SECONDS))
+                closing.enter_context(progress.printed_lines(console, history.in_words))
             elif shown == "json":
-                self._show = lambda new: print(line(new), end="", flush=True)
-            self._write(begin(study, len(cells), len(todo)))
+                self._show = lambda new: print(progress.line(new), end="", flush=True)
+            self._write(progress.begin(study, len(cells), len(todo)))
             self._closing = closing.pop_all()
 
     def __enter__(self) -> Display:

@@ -103,26 +103,29 @@ def improvements(better: Floats) -> Floats:
     return means
 
 
-def assured(sample: Floats, share: float = 0.9, confidence: float = 0.95) -> float:
+ASSURED: Final = 0.9
+"""Share of further runs that reach the tolerance bound."""
+_CONFIDENCE: Final = 0.95
+
+
+def assured(sample: Floats) -> float:
     """Compute the lower tolerance bound of a sample of scores (Wilks, 1941), or −∞ if the sample is too small.
 
-    With probability `confidence`, at least the fraction `share` of further runs reach this bound. The bound is one of
+    With a probability of 95 %, at least the fraction `ASSURED` of further runs reach this bound. The bound is one of
     the scores. The bound is valid for every distribution.
     """
     from scipy.stats import binom
 
     finite = np.sort(sample[np.isfinite(sample)])
     # The r-th smallest (from 1) is such a bound if at least r of n are below the quantile with this confidence.
-    rank = int(np.searchsorted(-binom.sf(np.arange(finite.size + 1) - 1, finite.size, 1 - share), -confidence, "right"))
+    surely = binom.sf(np.arange(finite.size + 1) - 1, finite.size, 1 - ASSURED)
+    rank = int(np.searchsorted(-surely, -_CONFIDENCE, "right"))
     return float(finite[rank - 2]) if rank >= 2 else -np.inf
 
 
-def assured_share(runs: int, confidence: float = 0.95) -> float:
-    """Return the fraction of further runs that score at least as well as the worst of `runs` runs (Wilks, 1941).
-
-    The statement holds with probability `confidence`.
-    """
-    return float((1 - confidence) ** (1 / runs)) if runs else 0.0
+def assured_share(runs: int) -> float:
+    """Return the fraction of further runs that, with 95 % probability, reach the worst of `runs` runs (Wilks, 1941)."""
+    return float((1 - _CONFIDENCE) ** (1 / runs)) if runs else 0.0
 
 
 def profile(sample: Floats, levels: Floats) -> Floats:

@@ -17,7 +17,6 @@ from replaybench.baselines.grid_choice import check_effort, reference_bytes
 from replaybench.baselines.references import kept_at
 from replaybench.controllers.registry import load_learner
 from replaybench.data.run_folder import RunFolder
-from replaybench.envs.registry import make_plant
 from replaybench.experiments.cell import CellRun
 from replaybench.experiments.device_cell import DEVICE_CELLS, device_program
 from replaybench.experiments.schedule import updates_after
@@ -74,7 +73,7 @@ def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
     with names_from(study.folder):
         cells = study.cells()
         same = shared(cells, folder)
-        todo = [c for c in cells if c.id not in same and not (folder.cell(c.id) / "scores.h5").is_file()]
+        todo = [c for c in cells if c.id not in same and not folder.finished(c.id)]
         built: dict[str, tuple[Replay, int, int, int]] = {}
         needs = for_each(todo, lambda cell: _bytes(cell, built))
         sizes = sorted((buffer for buffer, _ in needs), reverse=True)
@@ -93,7 +92,7 @@ def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
 def _reference_sizes(study: Study, cells: Sequence[Cell]) -> list[int]:
     sizes = []
     for cell in reference_cells(cells).values():
-        plant = make_plant(cell.plant, **cell.parameters)
+        plant = cell.make_plant()
         if not kept_at(plant, cell.frequency, cell.noise, study.reference).is_file():
             check_effort(plant, cell.frequency, cell.noise)
             sizes.append(reference_bytes(plant, study.reference))
@@ -133,7 +132,7 @@ def shared(cells: Sequence[Cell], folder: RunFolder) -> dict[str, Cell]:
     """
     sources: dict[str, Cell] = {}
     for group in same_runs(cells):
-        finished = {cell.id: (folder.cell(cell.id) / "scores.h5").is_file() for cell in group}
+        finished = {cell.id: folder.finished(cell.id) for cell in group}
         first = max(group, key=lambda c: 2 * finished[c.id] + (folder.cell(c.id) / "checkpoint.h5").is_file())
         sources |= {cell.id: first for cell in group if cell is not first and not finished[cell.id]}
     return sources

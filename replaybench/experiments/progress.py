@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from rich.console import Console
 
+from replaybench.data.documents import json_value
 from replaybench.runtime.quantities import duration
 
 
@@ -95,8 +96,7 @@ def event(name: str, **facts: Any) -> Event:
 
 def line(new: Event) -> str:
     """Return an event as one line of JSON, with null in place of NaN and infinity."""
-    odd = {key: None for key, value in new.items() if isinstance(value, float) and not math.isfinite(value)}
-    return json.dumps(new | odd) + "\n"
+    return json.dumps({key: json_value(value) for key, value in new.items()}) + "\n"
 
 
 class JournalFile:
@@ -180,22 +180,20 @@ def repeating(seconds: float, action: Callable[[], object]) -> Iterator[None]:
 def plain_lines(console: Console, words: Callable[[], str]) -> contextlib.AbstractContextManager[None]:
     """Print the text of `words` every 30 s while the `with` block runs, except on a terminal or a quiet console."""
     quiet = console.is_terminal or console.quiet
-    return contextlib.nullcontext() if quiet else printed_lines(console, words, LINE_SECONDS)
+    return contextlib.nullcontext() if quiet else printed_lines(console, words)
 
 
-def printed_lines(
-    console: Console, words: Callable[[], str], seconds: float
-) -> contextlib.AbstractContextManager[None]:
-    """Print the elapsed time and the text of `words` at regular intervals, while the `with` block runs.
+def printed_lines(console: Console, words: Callable[[], str]) -> contextlib.AbstractContextManager[None]:
+    """Print the elapsed time and the text of `words` every 30 s, while the `with` block runs.
 
     A line that equals the previous line is not printed.
     """
     count, last = itertools.count(1), [""]
 
     def print_line() -> None:
-        line = f"after {duration(next(count) * seconds)}: {words()}"
+        line = f"after {duration(next(count) * LINE_SECONDS)}: {words()}"
         if line != last[0]:
             print(line, file=console.file, flush=True)
         last[0] = line
 
-    return repeating(seconds, print_line)
+    return repeating(LINE_SECONDS, print_line)

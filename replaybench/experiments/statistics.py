@@ -172,7 +172,6 @@ class Scores:
         final: Mean μ_r of the last episodes of each run.
         best: μ_r of the best episode of each run.
         rise: Number of the first episode with μ_r ≥ 0.8, or the number of all episodes if there is none (`censored`).
-        failed: Whether any reward of the run is not finite.
         dead: Whether the run collapsed, with a final score below 0.2.
         censored: Whether no episode of the run reached μ_r ≥ 0.8.
     """
@@ -180,7 +179,6 @@ class Scores:
     final: Floats
     best: Floats
     rise: Floats
-    failed: Bools
     dead: Bools
     censored: Bools
 
@@ -202,7 +200,6 @@ def score(mu_r: Floats, failed: Bools, final: int = 100) -> Scores:
         final=np.where(measured, ended, np.nan),
         best=np.where(measured, mu_r.max(axis=1), np.nan),
         rise=np.where(measured, rise, np.nan),
-        failed=failed,
         dead=(ended < DEAD_LEVEL) & measured,
         censored=~reached.any(axis=1) & measured,
     )

@@ -30,19 +30,8 @@ from replaybench.experiments.schedule import make_task, with_phases
 from replaybench.experiments.start import Start
 from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.strategy import Strategy
-from replaybench.runtime.configuration import (
-    Count,
-    Discount,
-    Hertz,
-    Name,
-    Noise,
-    NonNegativeInt,
-    RootSeed,
-    Seeds,
-    build,
-    check,
-    merged,
-)
+from replaybench.runtime import configuration
+from replaybench.runtime.configuration import Count, Discount, Hertz, Name, Noise, NonNegativeInt, RootSeed, Seeds
 from replaybench.runtime.errors import UserError, unknown
 from replaybench.runtime.source_hash import made_of
 from replaybench.runtime.user_file import canonical, names_from
@@ -77,7 +66,7 @@ class Grid:
     discount: tuple[Discount, ...] = ()
 
     def __post_init__(self) -> None:
-        check(self, "[[grid]]")
+        configuration.check(self, "[[grid]]")
         _spell(self)
 
 
@@ -151,7 +140,7 @@ class Study:
     start: dict[str, Start] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check(self, f"study {self.name!r}")
+        configuration.check(self, f"study {self.name!r}")
         if not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
             raise UserError(f'device must be "cpu", "cuda", or "cuda:1" for one of several, not {self.device!r}')
         tables: tuple[Study | Grid, ...] = (self, *self.grid)
@@ -236,8 +225,8 @@ class Study:
         every = made.update_every if self.update_every is None else self.update_every
         seen_states(made.name, made.state_names, self.observe)
         kind, config = load_learner(learner)
-        _, table = _own_discount(config, merged(variant_settings(learner), self.learner.get(learner, {})))
-        settings = build(config, table, f"[learner.{learner}]")
+        _, table = _own_discount(config, configuration.merged(variant_settings(learner), self.learner.get(learner, {})))
+        settings = configuration.build(config, table, f"[learner.{learner}]")
         parsed = parse(strategy)
         if parsed.synth is not None:
             with_equations(made, str(parsed))
@@ -461,7 +450,7 @@ def read_study(path: Path | str, overrides: Mapping[str, Any] | None = None) -> 
     table.setdefault("name", path.stem)
     if isinstance(folder := table.get("folder", ""), str):
         table["folder"] = str((path.parent / folder).resolve())
-    return build(Study, changed(table, overrides or {}), str(path))
+    return configuration.build(Study, changed(table, overrides or {}), str(path))
 
 
 def changed(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -474,7 +463,7 @@ def changed(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
         for key, value in changes.items()
         if key in AXES and key != "discount" and not isinstance(value, list | tuple)
     }
-    result = merged(table, {**changes, **lists})
+    result = configuration.merged(table, {**changes, **lists})
     for grid in result["grid"] if isinstance(result.get("grid"), list) else ():
         for axis in set(AXES) & set(changes) if isinstance(grid, dict) else ():
             grid.pop(axis, None)

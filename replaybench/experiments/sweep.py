@@ -109,7 +109,7 @@ def run_sweep(
             count = workers if study.device == "cpu" else min(workers, DEVICE_CELLS)
             status, fault = _compute(jobs, count, cluster, display, store)
             display.end(status)
-        done = sum((folder.cell(cell.id) / "scores.h5").is_file() for cell in todo.cells)
+        done = sum(folder.finished(cell.id) for cell in todo.cells)
         if fault is not None:
             with contextlib.suppress(Exception):  # e.g. a full disk; the fault is reported
                 _write_results(folder, study, conditions, todo.cells, store.references, complete=False)

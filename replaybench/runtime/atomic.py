@@ -11,7 +11,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from replaybench.runtime.errors import UserError
@@ -26,7 +26,7 @@ def atomic_path(path: Path, *, folder: bool = False) -> Iterator[Path]:
     """Yield the path of a temporary file or folder, which is renamed to `path` at the end of the `with` block.
 
     The data are flushed to disk first. If the block raises an exception, the temporary file is removed, and an existing
-    file at `path` is unchanged.
+    file at `path` is unchanged. With `folder`, nothing may exist at `path`.
 
     Raises:
         UserError: If the disk is full, the parent folder cannot be written, or `path` is an existing folder.
@@ -61,14 +61,6 @@ def atomic_path(path: Path, *, folder: bool = False) -> Iterator[Path]:
         elif temporary is not None:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
-
-
-def atomic_folder(path: Path) -> AbstractContextManager[Path]:
-    """Yield a temporary folder, which is renamed to `path` at the end of the `with` block.
-
-    Nothing may exist at `path`.
-    """
-    return atomic_path(path, folder=True)
 
 
 def _system_error(error: BaseException | None) -> int:
@@ -109,7 +101,7 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def refuse_existing(path: Path) -> None:
+def refuse_existing(path: Path, remedy: str = "remove it or choose another --output") -> None:
     """Raise `UserError` if a file or folder exists at `path`, so that no earlier result is overwritten."""
     if path.exists():
-        raise UserError(f"{path} exists already; remove it or choose another --output")
+        raise UserError(f"{path} exists already; {remedy}")

@@ -6,6 +6,7 @@ exits with status 2.
 
 import contextlib
 import difflib
+import importlib.util
 import reprlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -29,6 +30,12 @@ class UserError(ValueError):
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.args))
+
+
+def need(package: str, refusal: str) -> None:
+    """Raise `UserError` with the text `refusal` if an optional package is not installed."""
+    if importlib.util.find_spec(package) is None:
+        raise UserError(refusal)
 
 
 class Problems(list[str]):

@@ -321,7 +321,7 @@ def test_every_rate_is_refined_until_the_return_stands_still(frequency: float, m
         tried.append(solve(*arguments, **settings))
         return tried[-1]
 
-    monkeypatch.setattr(grid_choice, "solve", noted)
+    monkeypatch.setattr(fuzzy_q_iteration, "solve", noted)
     monkeypatch.setattr(grid_choice, "_load", lambda path: None)
     found = reference_solution(Small(), frequency, "converged")
     rewards = [greedy_reward(solution) for solution in tried]

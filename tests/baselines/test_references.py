@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from refusals import refuses
 from scipy import stats
 
-from replaybench.baselines import references
+from replaybench.baselines import controllers, references
 from replaybench.baselines.controllers import RandomController, zero_control
 from replaybench.baselines.fuzzy_q_iteration import solve
 from replaybench.baselines.references import Reference, no_score, normalise, reference
@@ -148,7 +148,7 @@ def test_only_noise_needs_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
         played.append(controller.__name__)
         return np.zeros(env.num_envs)
 
-    monkeypatch.setattr(references, "run_episode", counted)
+    monkeypatch.setattr(controllers, "run_episode", counted)
     for noise, episodes in ((0.0, 2), (0.02, 3 + 2)):  # one interpolated, and one in values averaged over the noise
         played.clear()
         reference(Small(), noise=noise)

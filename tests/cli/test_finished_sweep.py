@@ -116,12 +116,12 @@ def test_a_stopped_replay_begins_anew_and_replaces_what_it_left(
 ) -> None:
     words = ("replay", next(run.glob("cells/*/buffer.h5")), "--seeds", 2, "--output", tmp_path / "off")
     with monkeypatch.context() as patch:
-        patch.setattr("replaybench.exchange.offline.replay_offline", stopped)
+        patch.setattr("replaybench.cli.commands.replay_offline", stopped)
         assert call(*words, "--updates", 10) == 130
     assert "nothing was written, the same command starts again" in capsys.readouterr().err
     assert not (tmp_path / "off").exists()
     with monkeypatch.context() as patch:
-        patch.setattr(f"{DRAWING}.draw_offline", stopped)
+        patch.setattr("replaybench.cli.commands.draw_offline", stopped)
         assert call(*words, "--updates", 10) == 130
     assert [path.name for path in (tmp_path / "off").iterdir()] == ["policy.safetensors"]
     assert "policy.safetensors exists already" in refused(capsys, *words, "--updates", 11)  # it is another's
@@ -268,8 +268,8 @@ def test_what_shows_results_says_where_there_are_none(run: Path, tmp_path: Path,
 def test_replay_of_a_cell_with_changed_settings(run: Path, tmp_path: Path, capsys: Capsys, monkeypatch: Patch) -> None:
     chosen = ("replay", run, "--plant", "PendulumDCSC", "--from-strategy", "FIFO[Uniform]", "--seed", 1)
     short = (*chosen, "--updates", 20, "--seeds", 2)
-    draw_offline = Mock(return_value=[])
-    monkeypatch.setattr(f"{DRAWING}.draw_offline", draw_offline)
+    draw_offline = Mock(return_value=tmp_path / "offline.png")
+    monkeypatch.setattr("replaybench.cli.commands.draw_offline", draw_offline)
     assert call(*short, "--output", tmp_path / "as-it-was") == 0
     online = {"online: FIFO[Uniform]": 1, "online, exploring: FIFO[Uniform]": 1}
     scores = draw_offline.call_args.args[0]
@@ -389,7 +389,7 @@ def test_a_verdict_names_the_best_strategy_and_its_significance(run: Path) -> No
     many["mu_final"].loc[{"strategy": "FULL[PER]"}] = 0.5
     better = verdict(many)
     assert "FULL[PER], significantly better: μ_final differs by +0.25 (p = 0.004, n = 9, mean over 2" in better
-    assert "significantly worse: μ_final differs by -0.25" in verdict(many, "FULL[PER]")
+    assert "significantly worse: μ_final differs by -0.25" in verdict(many.isel(strategy=[1, 0]))
     assert verdict(many.isel(strategy=[0])).startswith("No verdict")
     learners = many.isel(strategy=0, learner=0, drop=True).expand_dims(strategy=["FIFO[Uniform]"])
     both = xr.concat([learners, learners.assign(mu_final=learners["mu_final"] - 0.125)], "learner")

@@ -302,12 +302,13 @@ def test_what_is_not_of_this_plant_is_refused(
     refuses(message, convert_dataset, "theirs-v0", Pendulum(), frequency=50.0)
 
 
-def test_choices_that_a_plant_does_not_have_are_refused(root: Path) -> None:
+def test_choices_that_a_plant_does_not_have_are_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plant = make_plant("gymnasium:CartPole-v1")
     foreign(root, np.zeros((21, 4)), np.r_[np.zeros(10), np.ones(10)][:, None])
     assert convert_dataset("theirs-v0", plant)[0]["action"][0, :, 0].tolist() == [-1.0] * 10 + [1.0] * 10
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(root / "other"))
     foreign(root / "other", np.zeros((21, 4)), np.full((20, 1), 0.37))
-    refuses("action 0 is 0.37, none of its choices, 0, 1", convert_dataset, "theirs-v0", plant, root=root / "other")
+    refuses("action 0 is 0.37, none of its choices, 0, 1", convert_dataset, "theirs-v0", plant)
 
 
 @pytest.mark.parametrize("rate", [1e300, 1e-9, float("inf")])

@@ -20,7 +20,7 @@ from replaybench.data.policy_file import read_policy, write_policy
 from replaybench.data.record import write_record
 from replaybench.data.run_folder import RunFolder
 from replaybench.exchange.policy_export import ExportForm, export_policy
-from replaybench.experiments.cell_lookup import find_policy, find_recording
+from replaybench.experiments.cell_lookup import find_file
 from replaybench.runtime.errors import UserError
 
 
@@ -95,9 +95,9 @@ def test_models_hold_names_units_scale_and_rate(tmp_path: Path) -> None:
 def test_a_folder_that_no_sweep_wrote_names_its_files(tmp_path: Path) -> None:
     path = stored(tmp_path)
     told = re.escape(f"no study.toml); name a file of it: {path} or {tmp_path}/scores.h5")
-    refuses(told, find_policy, tmp_path, None)
+    refuses(told, find_file, tmp_path, None, "policy")
     (tmp_path / "empty").mkdir()
-    refuses("name the folder that a sweep wrote", find_recording, tmp_path / "empty", None)
+    refuses("name the folder that a sweep wrote", find_file, tmp_path / "empty", None, "buffer")
 
 
 @pytest.mark.parametrize("plant", ["none.py:Mine", "gymnasium:evil:Foo-v0", "gymnasium:evil.py:Foo-v0"])
@@ -161,6 +161,6 @@ def test_a_run_finds_its_cells_by_any_path_of_a_file(tmp_path: Path) -> None:
     buffer.parent.mkdir(parents=True)
     buffer.touch()
     for path in ("plants/own.py", "./plants/own.py", "../plants/own.py", "own.py"):
-        assert find_recording(tmp_path, None, plant=f"{path}:Mine") == (buffer, None)
+        assert find_file(tmp_path, None, "buffer", plant=f"{path}:Mine") == (buffer, None)
     for other in ("plants/other.py:Mine", "plants/own.py:Other", "Mine"):
-        refuses("has no cell of plant", find_recording, tmp_path, None, plant=other)
+        refuses("has no cell of plant", find_file, tmp_path, None, "buffer", plant=other)

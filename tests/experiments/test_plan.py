@@ -82,7 +82,6 @@ def test_a_plan_of_many_blocks_asks_once_for_them(tmp_path: Path, monkeypatch: P
     """A plant's source is read once, not for each of 2000 blocks."""
     counted = Mock(wraps=make_plant)
     monkeypatch.setattr(studies, "make_plant", counted)
-    monkeypatch.setattr("replaybench.experiments.plan.make_plant", counted)
     show_plan(Console(width=150), make_study(seeds=2000, block=1), tmp_path / "run", 2)
     told = capsys.readouterr().out
     assert all(part in told for part in ("2000 cells, 2000 to run", "2000 blocks"))

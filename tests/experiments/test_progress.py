@@ -210,8 +210,9 @@ def test_time_left_reckons_with_rates_plants_and_strategies_that_were_not_seen_y
 def test_plain_lines_are_printed_if_they_change(stderr: bool, monkeypatch: Patch, capsys: Capsys) -> None:
     """On the stream of the console: programs read JSON from standard output."""
     monkeypatch.setattr(journal, "duration", lambda seconds: "12 min")
+    monkeypatch.setattr(journal, "LINE_SECONDS", 0.02)
     words = iter(["one", "one", "one", "two", *["three"] * 1000])
-    with printed_lines(Console(stderr=stderr), lambda: next(words), 0.02):
+    with printed_lines(Console(stderr=stderr), lambda: next(words)):
         time.sleep(0.5)
     printed = capsys.readouterr()
     assert printed[not stderr] == ""

@@ -32,7 +32,6 @@ def test_scores_of_hand_made_curves() -> None:
     np.testing.assert_allclose(scores.final, [1.0, 0.1, np.nan, np.nan])
     np.testing.assert_allclose(scores.best, [1.0, 0.1, np.nan, np.nan])
     np.testing.assert_array_equal(scores.rise, [9.0, 200.0, np.nan, np.nan])
-    assert scores.failed.tolist() == [False, False, True, False]
     assert scores.dead.tolist() == scores.censored.tolist() == [False, True, False, False]
 
 

@@ -28,7 +28,7 @@ from replaybench.experiments import results_file, workers
 from replaybench.experiments import sweep as module
 from replaybench.experiments.bundled import EXAMPLES
 from replaybench.experiments.cell import run_cell
-from replaybench.experiments.cell_lookup import find_policy, find_recording
+from replaybench.experiments.cell_lookup import find_file
 from replaybench.experiments.dataset import assemble
 from replaybench.experiments.interruption import Interrupted, Terminated, interruptions, stopping_raises
 from replaybench.experiments.plan import plan, plan_warnings, same_runs
@@ -292,9 +292,9 @@ def test_one_is_computed_and_its_results_stand_under_each_name(tmp_path: Path, m
     assert told["cells"][own.id]["shared_from"] == source.id
     computed = sum(stint["seconds"] for stint in told["cells"][source.id]["stints"])
     assert told["seconds"] == pytest.approx(computed, abs=1e-3)
-    buffer, _ = find_recording(folder.path, None, strategy="FIFO[Uniform]")
+    buffer, _ = find_file(folder.path, None, "buffer", strategy="FIFO[Uniform]")
     assert buffer == folder.cell(source.id) / "buffer.h5"
-    policy, _ = find_policy(folder.path, None, strategy="FIFO[Uniform]")
+    policy, _ = find_file(folder.path, None, "policy", strategy="FIFO[Uniform]")
     assert policy == folder.cell(own.id) / "policy.safetensors"
     assert plan(study, folder, 1).shared == {}
 

@@ -204,7 +204,7 @@ def test_an_offline_replay_has_one_figure(tmp_path: Path, learners: int) -> None
     about = {"learner": "DDPG", "strategy": "FULL[PER]", "buffer": "rig.h5"}
     online = {"online: FIFO[Uniform]": [-30.0, -35.0]}
     scores = OfflineScores(about, np.arange(4) * 100, rewards, np.array([-40.0]), online, USABLE)
-    assert drawn_groups(draw_offline(scores, tmp_path)) == {"offline.png"}
+    assert drawn_groups([draw_offline(scores, tmp_path)]) == {"offline.png"}
 
 
 def test_figures_for_print_have_captions_embedded_fonts_and_the_width_of_a_column(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from replaybench.data.logs import table
 from replaybench.data.logs.table import Budget, Table, printable, refuse_doubles
 from replaybench.runtime.arrays import Floats
-from replaybench.runtime.errors import UserError
+from replaybench.runtime.errors import UserError, need
 
 _NUMBERS: Final = ("integer", "floating", "boolean", "decimal", "timestamp", "duration")
 """Types of Parquet columns that become numbers."""
@@ -62,12 +62,11 @@ def read_parquet(path: Path) -> Table:
     Raises:
         UserError: If pyarrow is missing, or the file is damaged, too large or has two columns of the same name.
     """
-    try:
-        import pyarrow
-        import pyarrow.compute
-        import pyarrow.parquet
-    except ImportError:
-        raise UserError(f"{path} is Parquet, which needs the extra: pip install 'replaybench[parquet]'") from None
+    need("pyarrow", f"{path} is Parquet, which needs the extra: pip install 'replaybench[parquet]'")
+    import pyarrow
+    import pyarrow.compute
+    import pyarrow.parquet
+
     budget = Budget(path)
     values: list[tuple[str, Floats | str]] = []
     dates = []

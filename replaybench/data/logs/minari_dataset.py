@@ -22,8 +22,8 @@ import numpy as np
 from replaybench.data.array_check import own_item
 from replaybench.data.logs.table import Budget
 from replaybench.runtime.arrays import Bools
-from replaybench.runtime.atomic import atomic_folder
-from replaybench.runtime.errors import UserError
+from replaybench.runtime.atomic import atomic_path
+from replaybench.runtime.errors import UserError, need
 
 if TYPE_CHECKING:
     from gymnasium.envs.registration import EnvSpec
@@ -74,10 +74,7 @@ def dataset_folder(dataset_id: str, root: Path | None = None) -> Path:
 
 def need_minari() -> None:
     """Raise `UserError` if the optional package Minari is not installed."""
-    try:
-        import minari  # noqa: F401
-    except ImportError:
-        raise UserError("Minari datasets need the extra: pip install 'replaybench[minari]'") from None
+    need("minari", "Minari datasets need the extra: pip install 'replaybench[minari]'")
 
 
 def write_dataset(
@@ -110,7 +107,7 @@ def write_dataset(
             arrays = {name: getattr(episode, name) for name in _ARRAYS}
             yield EpisodeBuffer(**arrays, infos=dict(episode.infos))
 
-    with atomic_folder(folder) as temporary:
+    with atomic_path(folder, folder=True) as temporary:
         data = temporary.resolve() / "data"  # Minari's get_size() fails on a relative path
         storage = MinariStorage.new(data, observation_space, action_space, env_spec)
         storage.update_metadata({"dataset_id": dataset_id, "minari_version": minari.__version__, **metadata})

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from replaybench.data.documents import read_toml
+from replaybench.data.documents import json_value, read_toml
 from replaybench.data.run_folder import RunFolder
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.registry import make_plant, stored_plant
@@ -124,12 +124,9 @@ def _table(advice: proposal.Advice) -> Table:
 def as_record(advice: proposal.Advice) -> dict[str, Any]:
     """Convert advice to a dictionary for JSON, in which unknown and infinite values are None."""
 
-    def finite(value: Any) -> Any:
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-
     def tried(probe: proposal.Probe) -> dict[str, Any]:
         row: dict[str, Any] = {"strategy": probe.name, "capacity": probe.capacity, "votes": probe.candidate.votes}
-        row |= {"score": probe.mean, "scores": [finite(value) for value in probe.scores.tolist()]}
+        row |= {"score": probe.mean, "scores": [json_value(value) for value in probe.scores.tolist()]}
         if probe.beyond is not None and probe.beyond.n:
             ends = probe.beyond.interval()
             row |= {"beyond_full": probe.beyond.estimate, "interval": list(ends) if math.isfinite(ends[0]) else None}
@@ -143,15 +140,15 @@ def as_record(advice: proposal.Advice) -> dict[str, Any]:
         "capacity": None if chosen is None else chosen.capacity,
         "headline": advice.headline,
         "causes": list(advice.causes),
-        "ninety_percent": None if capacity is None else {key: finite(each) for key, each in vars(capacity).items()},
-        "traits": {name: finite(value) for name, value in vars(advice.traits).items()},
+        "ninety_percent": None if capacity is None else {key: json_value(each) for key, each in vars(capacity).items()},
+        "traits": {name: json_value(value) for name, value in vars(advice.traits).items()},
         "reasons": [
             {
                 "rule": rule.id,
                 "for": favours,
                 "because": rule.because,
                 "trait": rule.trait,
-                "measured": finite(rule.value(advice.traits)),
+                "measured": json_value(rule.value(advice.traits)),
                 "holds": rule.ends(),
                 "section": rule.section,
                 "claims": list(rule.claims),

@@ -62,13 +62,13 @@ def traits_of(
     )
 
 
-def authority_of(plant: Plant, frequency: float, root_seed: int = 0) -> float:
+def authority_of(plant: Plant, frequency: float) -> float:
     """Return how much one random action changes the plant's normalised states, at the states of random episodes.
 
     The result is a root mean square, for the state that changes most. For plants with equations, steps with a random
     action are compared with steps with the zero action. For other plants, the effect is estimated by regression.
     """
-    states, actions, after = _random_steps(plant, frequency, root_seed)
+    states, actions, after = _random_steps(plant, frequency)
     if not isinstance(plant, OdePlant):
         return authority(states, actions, short_way(after - states, plant.periodic, plant.state_scale))
     env = PopulationEnv(plant, 1, frequency=frequency)
@@ -78,9 +78,9 @@ def authority_of(plant: Plant, frequency: float, root_seed: int = 0) -> float:
     return _largest(short_way(moved - rested, plant.periodic, plant.state_scale))
 
 
-def _random_steps(plant: Plant, frequency: float, root_seed: int) -> tuple[Floats, Floats, Floats]:
-    env = PopulationEnv(plant, _MEMBERS, frequency=frequency, seed=root_seed)
-    rng = np.random.Generator(np.random.PCG64(root_seed))
+def _random_steps(plant: Plant, frequency: float) -> tuple[Floats, Floats, Floats]:
+    env = PopulationEnv(plant, _MEMBERS, frequency=frequency)
+    rng = np.random.Generator(np.random.PCG64(0))
     steps = []
     state = env.reset()[0].astype(np.float64)
     running = np.ones(_MEMBERS, bool)

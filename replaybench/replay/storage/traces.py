@@ -11,13 +11,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.batch import TraceRule, Window
+from replaybench.data.batch import Links, Slots, TraceRule, Window
 from replaybench.replay.storage.columns import Columns, LazyColumn
-from replaybench.runtime.arrays import Bools, Floats32, Integers, Integers32
+from replaybench.runtime.arrays import Bools, Floats32, Integers
 from replaybench.runtime.kernel import kernel
-
-Links = Integers32
-Slots = Integers
 
 _LINKS: Final = ("previous", "next", "last")
 

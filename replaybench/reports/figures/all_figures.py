@@ -20,38 +20,13 @@ from replaybench.experiments.dataset import assemble, runs_there, without_reward
 from replaybench.experiments.results_file import read_results
 from replaybench.experiments.statistics import Interval, interval
 from replaybench.experiments.study import Cell, read_study, reference_cells
-from replaybench.reports.figures.curves import (
-    REFERENCES,
-    Curve,
-    OtherCurve,
-    draw_references,
-    read_others,
-    series_curves,
-)
+from replaybench.reports.figures import curves, style
+from replaybench.reports.figures.curves import Curve, OtherCurve
 from replaybench.reports.figures.distributions import paired_differences, performance_profiles
 from replaybench.reports.figures.learning_curves import draw_curve, learning_curves, length_curves, metric_curves
 from replaybench.reports.figures.maps import advantage_map, condition_map
 from replaybench.reports.figures.scores import response, score_dots
-from replaybench.reports.figures.style import (
-    KINDS,
-    MU_LABEL,
-    PALETTE,
-    PAPER,
-    RAW_LABELS,
-    SCREEN,
-    Medium,
-    Series,
-    add_legend,
-    caption_of,
-    condition,
-    file_names,
-    legend_width,
-    new_figure,
-    plant_name,
-    save,
-    style,
-    whole_numbers,
-)
+from replaybench.reports.figures.style import MU_LABEL, PAPER, RAW_LABELS, SCREEN, Medium, Series
 from replaybench.reports.figures.surfaces import policy_surfaces
 from replaybench.runtime.arrays import Floats
 from replaybench.runtime.atomic import write_text
@@ -84,19 +59,19 @@ def draw_figures(
     """
     drawn, captions = [], []
     plants, output = [str(plant) for plant in data["plant"].values], output or folder.figures
-    with style(medium):
-        for plant, name in zip(plants, file_names(plants), strict=True):
+    with style.style(medium):
+        for plant, name in zip(plants, style.file_names(plants), strict=True):
             own = of_plant(data, plant)
             if not own["reward"].notnull().any():
                 continue
             for group, draw in _DRAWN.items():
                 if only and f"{group}-{name}" not in only:
                     continue
-                curves = group == "learning_curves"
-                figure = learning_curves(own, in_steps, others) if curves else draw(own, folder, cells)
+                over = group == "learning_curves"
+                figure = learning_curves(own, in_steps, others) if over else draw(own, folder, cells)
                 if figure is not None:
-                    drawn.append(save(figure, output, f"{group}-{name}"))
-                    captions.append(f"{drawn[-1].name}: {caption_of(figure)}\n")
+                    drawn.append(style.save(figure, output, f"{group}-{name}"))
+                    captions.append(f"{drawn[-1].name}: {style.caption_of(figure)}\n")
     if medium.columns and drawn:
         drawn.append(output / "captions.txt")
         write_text(drawn[-1], "\n".join(captions))
@@ -136,9 +111,9 @@ def remove_figures(folder: RunFolder) -> None:
     """
     if not folder.results.is_file():
         return
-    names = file_names([str(plant) for plant in read_results(folder.results)["plant"].values])
+    names = style.file_names([str(plant) for plant in read_results(folder.results)["plant"].values])
     for place in (folder.figures, folder.figures / "paper"):
-        for group, name, suffix in itertools.product(_DRAWN, names, KINDS):
+        for group, name, suffix in itertools.product(_DRAWN, names, style.KINDS):
             (place / f"{group}-{name}{suffix}").unlink(missing_ok=True)
     (folder.figures / "paper" / "captions.txt").unlink(missing_ok=True)
 
@@ -170,55 +145,54 @@ def offline_series(scores: OfflineScores) -> OfflineSeries:
     def scale(reward: Any) -> Floats:
         return normalise(reward, reference) if reference.usable else np.asarray(reward, np.float64)
 
-    series = Series("", scores.label, scores.label, PALETTE[0], "o", "-")
+    series = Series("", scores.label, scores.label, style.PALETTE[0], "o", "-")
     runs = scale(scores.reward[np.isfinite(scores.reward).all(axis=1)])
-    curves = [
-        curve._replace(episode=scores.updates.astype(np.float64)) for _, curve in series_curves([(series, runs)], 1)
-    ]
+    updates = scores.updates.astype(np.float64)
+    means = [curve._replace(episode=updates) for _, curve in curves.series_curves([(series, runs)], 1)]
     levels = {label: interval(scale(values)) for label, values in scores.levels().items()}
-    known = {name: float(scale(getattr(reference, name.removeprefix("reference_")))) for name in REFERENCES}
+    known = {name: float(scale(getattr(reference, name.removeprefix("reference_")))) for name in curves.REFERENCES}
     references = {name: level for name, level in known.items() if np.isfinite(level)}
-    return OfflineSeries(series, runs, curves[0] if curves else None, levels, references)
+    return OfflineSeries(series, runs, means[0] if means else None, levels, references)
 
 
-@style()
-def draw_offline(scores: OfflineScores, folder: Path) -> list[Path]:
-    """Write the figure of offline training from a stored buffer, and return a list with the path of the PNG file."""
-    return [save(offline_figure(scores), folder, "offline")]
+@style.style()
+def draw_offline(scores: OfflineScores, folder: Path) -> Path:
+    """Write the figure of offline training from a stored buffer, and return the path of the PNG file."""
+    return style.save(offline_figure(scores), folder, "offline")
 
 
 def offline_figure(scores: OfflineScores) -> Figure:
     """Plot the rewards of learners that were trained offline from a stored buffer against the number of updates."""
     reference, (series, runs, curve, levels, references) = scores.reference, offline_series(scores)
     label = f"offline: {series.label}"
-    caption = f"Greedy episodes, {condition(reference.noise, reference.frequency)}.\n"
+    caption = f"Greedy episodes, {style.condition(reference.noise, reference.frequency)}.\n"
     caption += "One learner" if len(runs) == 1 else f"n = {len(runs)} learners (thin lines), mean and 95 % band"
     failed = len(scores.reward) - len(runs)
     caption += f"; {failed} of {len(scores.reward)} failed." if failed else "."
-    title = f"{plant_name(reference.plant)}: learning offline from a stored buffer"
-    figure = new_figure(5.0 + legend_width([label, *levels]), 3.4, title, caption)
+    title = f"{style.plant_name(reference.plant)}: learning offline from a stored buffer"
+    figure = style.new_figure(5.0 + style.legend_width([label, *levels]), 3.4, title, caption)
     axes = figure.subplots()
     if curve is not None:
         draw_curve(axes, replace(series, label=label), curve)
         axes.plot(scores.updates, runs.T, color=series.color, alpha=0.25, linewidth=0.6, zorder=2)
     handles = list(axes.lines[:1])
-    for (name, level), color in zip(levels.items(), PALETTE[1:], strict=False):
+    for (name, level), color in zip(levels.items(), style.PALETTE[1:], strict=False):
         axes.axhspan(level.low, level.high, color=color, alpha=0.15, linewidth=0)
         handles.append(axes.axhline(level.mean, color=color, linewidth=1.3, label=name))
     last = max(1, int(scores.updates[-1]))
     axes.set_xlim(0, last)
-    axes.xaxis.set_major_locator(whole_numbers(5, last))
-    draw_references([(axes, references)])
+    axes.xaxis.set_major_locator(style.whole_numbers(5, last))
+    curves.draw_references([(axes, references)])
     axes.set(xlabel="updates", ylabel=MU_LABEL if reference.usable else RAW_LABELS[reference.episode_metric])
     axes.grid(axis="y")
-    add_legend(figure, handles)
+    style.add_legend(figure, handles)
     return figure
 
 
 def show_figures(
     console: Console,
     run: Path,
-    style: str,
+    layout: str,
     suffix: Literal["pdf", "png", "svg"] | None,
     output: Path | None,
     in_steps: bool = False,
@@ -227,8 +201,8 @@ def show_figures(
     """Draw the figures of a run folder, and print the paths of the files.
 
     Args:
-        style: "screen", or "paper" for the columns of a journal.
-        suffix: File format. If None, each figure is written in all formats of the style.
+        layout: "screen", or "paper" for the columns of a journal.
+        suffix: File format. If None, each figure is written in all formats of the layout.
         output: Folder to write into. If None, it is `figures` or, for print, `figures/paper` in the run folder.
         overlay: Learning curves of other programs to add. Each entry has the form `LABEL=FILE`.
 
@@ -238,7 +212,7 @@ def show_figures(
     if run.is_file():
         parent = shlex.quote(str(run.parent))
         raise UserError(f"{run} is a file; figures are drawn from its run folder: replaybench figures {parent}")
-    folder, medium, others = RunFolder(run), {"screen": SCREEN, "paper": PAPER}[style], read_others(overlay)
+    folder, medium, others = RunFolder(run), {"screen": SCREEN, "paper": PAPER}[layout], curves.read_others(overlay)
     if not folder.results.is_file() and not any(folder.path.glob("cells/*/scores.h5")):
         raise UserError(
             runs_within(run)
@@ -268,7 +242,7 @@ def _of_finished_cells(console: Console, folder: RunFolder, cells: Sequence[Cell
         raise UserError(f"{folder.path} holds no results.nc; run the sweep again to write it")
     console.print("no results.nc (the sweep was killed?): finished cells are drawn", highlight=False)
     rule = read_study(folder.study).reference
-    done = [cell for cell in cells if (folder.cell(cell.id) / "scores.h5").is_file()]
+    done = [cell for cell in cells if folder.finished(cell.id)]
     finished = reference_cells(done)  # only its keys are used: unfinished cells may decide a discount
     known = {
         point: reference(cell.make_plant(), cell.frequency, cell.noise, rule)

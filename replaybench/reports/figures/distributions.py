@@ -12,19 +12,8 @@ from matplotlib.figure import Figure
 from replaybench.experiments.comparison import Axis, Comparison, final_scores, first_comparison, scaled
 from replaybench.experiments.dataset import episode_metric, runs_there, the_last
 from replaybench.experiments.effects import FEWEST_SEEDS, SIGNIFICANT, profile, profile_band
-from replaybench.reports.figures.style import (
-    GREY,
-    MU,
-    RAW_LABELS,
-    add_legend,
-    all_series,
-    condition,
-    legend_lines,
-    new_panels,
-    panel_width,
-    panels_across,
-    span,
-)
+from replaybench.reports.figures import style
+from replaybench.reports.figures.style import GREY, MU
 from replaybench.runtime.user_file import shortened
 
 _PLURALS: Final = {"strategy": "strategies", "learner": "learners", "noise": "noises", "frequency": "rates"}
@@ -72,7 +61,8 @@ def paired_differences(data: xr.Dataset) -> Figure | None:
     if not places:
         return None
     drawn = {(row.learner, row.strategy) for row in rows}
-    series = {(one.learner, one.strategy): one for one in all_series(data) if (one.learner, one.strategy) in drawn}
+    named = {(one.learner, one.strategy): one for one in style.all_series(data)}
+    series = {names: one for names, one in named.items() if names in drawn}
     labels = [one.label for one in series.values()]
 
     def draw(axes: Axes, noise: float, rate: float) -> list[int]:
@@ -140,16 +130,16 @@ def draw_conditions(
     Returns:
         The figure, and its axes as an array of shape `[rows, columns]`.
     """
-    across = panels_across(len(places))
+    across = style.panels_across(len(places))
     shape = -(-len(places) // across), across
-    size = panel_width(across) * across + extra, height * shape[0]
-    figure, panels = new_panels(data, title, caption, size, shape, labels, sharey=True)
+    size = style.panel_width(across) * across + extra, height * shape[0]
+    figure, panels = style.new_panels(data, title, caption, size, shape, labels, sharey=True)
     sharing: list[Axes] = []
     for axes, (noise, rate) in zip(panels.flat, places, strict=False):
-        axes.set_title(f"{condition(noise, rate)}, n = {span(draw(axes, noise, rate))}", color=GREY)
+        axes.set_title(f"{style.condition(noise, rate)}, n = {style.span(draw(axes, noise, rate))}", color=GREY)
         normalised = bool(scaled(data).sel(noise=noise, frequency=rate))
         sharing += [axes] * normalised
-        axes.set_xlabel(of + (MU if normalised else RAW_LABELS[episode_metric(data)]))
+        axes.set_xlabel(of + (MU if normalised else style.RAW_LABELS[episode_metric(data)]))
         axes.locator_params(axis="x", nbins=4 if across > 2 else 6)  # small differences have long numbers
     ends = [axes.get_xlim() for axes in sharing]
     for axes in sharing:
@@ -165,7 +155,7 @@ def performance_profiles(data: xr.Dataset) -> Figure | None:
     A profile is the share of runs whose final score lies above a level, as a function of the level (Agarwal et al.,
     2021). The result is None unless a learner with a strategy has several runs at a noise level and rate.
     """
-    scores, series = final_scores(data), all_series(data)
+    scores, series = final_scores(data), style.all_series(data)
     run = runs_there(data)
     places = [
         (float(noise), float(rate))
@@ -202,5 +192,5 @@ def performance_profiles(data: xr.Dataset) -> Figure | None:
     for axes in panels[:, 0]:
         axes.set_ylabel("share of runs above")
     panels[0, 0].set_ylim(-0.03, 1.03)
-    add_legend(figure, legend_lines(series, width=1.4))
+    style.add_legend(figure, style.legend_lines(series, width=1.4))
     return figure

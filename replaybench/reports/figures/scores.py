@@ -12,24 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from replaybench.experiments.comparison import final_rewards, no_learning, reference_rows
-from replaybench.experiments.dataset import counted_in, episode_metric, mu_r, runs_there, the_last
+from replaybench.experiments.comparison import final_rewards, no_learning, reference_rows, scaled
+from replaybench.experiments.dataset import counted_in, episode_metric, runs_there, the_last
 from replaybench.experiments.statistics import DEAD_LEVEL, RISE_LEVEL, Interval, interval
+from replaybench.reports.figures import style
 from replaybench.reports.figures.curves import REFERENCE_LINE, merge_levels
-from replaybench.reports.figures.style import (
-    GREY,
-    MU,
-    MU_LABEL,
-    RAW_LABELS,
-    Series,
-    add_legend,
-    all_series,
-    condition,
-    legend_lines,
-    new_panels,
-    panel_width,
-    run_count,
-)
+from replaybench.reports.figures.style import GREY, MU, Series
 from replaybench.runtime.arrays import Bools, Floats
 
 
@@ -78,20 +66,14 @@ def has_results(data: xr.Dataset) -> Bools:
     return mask
 
 
-def usable_places(data: xr.Dataset) -> Bools:
-    """Return where the score μ_r (0: random control, 1: dynamic programming) is defined, `[noise, frequency]`."""
-    mask: Bools = np.isfinite(mu_r(data, data["reference_dp"]).transpose("noise", "frequency").values)
-    return mask
-
-
 def score_dots(data: xr.Dataset) -> Figure:
     """Draw the scores of one plant, with a row for each learner with a strategy.
 
     A row shows the runs as dots, and their mean with its interval. Each score has a panel. With several noise levels or
     control rates, each score has a row of panels, and each combination of noise level and rate has a column.
     """
-    series, usable = all_series(data), usable_places(data)
-    places = [place for place in np.ndindex(usable.shape) if has_results(data)[place]]
+    series, usable = style.all_series(data), scaled(data).transpose("noise", "frequency").values
+    places = [tuple(place) for place in np.argwhere(has_results(data)).tolist()]
     final, count = the_last(data).removeprefix("the "), counted_in(data)
     measures = {
         "mu_final": f"{MU}, {final}",
@@ -104,7 +86,7 @@ def score_dots(data: xr.Dataset) -> Figure:
     shape = (len(rows), len(places)) if len(places) > 1 else (1, len(rows))
     width = min(2.6, max(1.3, 11 / shape[1])) * shape[1] + 0.3 + 0.062 * max(len(one.label) for one in series)
     size = max(3.6, width), (0.65 + 0.19 * len(series)) * shape[0]
-    figure, panels = new_panels(data, "scores", _caption(data, rows), size, shape, sharey=True)
+    figure, panels = style.new_panels(data, "scores", _caption(data, rows), size, shape, sharey=True)
     panels = panels if len(places) > 1 else panels.T
     for (row, column), axes in np.ndenumerate(panels):
         place, name = places[column], rows[row]
@@ -117,7 +99,7 @@ def score_dots(data: xr.Dataset) -> Figure:
         if name != "raw_final" and not usable[place]:
             axes.text(0.5, 0.5, f"no {MU}", transform=axes.transAxes, ha="center", color=GREY)
         if len(places) > 1 and row == 0:
-            axes.set_title(condition(here["noise"].item(), here["frequency"].item()), color=GREY, size=8, pad=16)
+            axes.set_title(style.condition(here["noise"].item(), here["frequency"].item()), color=GREY, size=8, pad=16)
         axes.set_xlabel(measures[name])
         axes.grid(axis="x")
         axes.tick_params(axis="y", length=0)
@@ -199,7 +181,7 @@ def _caption(data: xr.Dataset, rows: Sequence[str]) -> str:
     caption = f"{headline}. " * bool(headline) + ("Means and single runs." if several else "Single runs.")
     caption += f" Numbers: {', '.join(marks)}." if marks else ""
     intervals = "; 95 % bootstrap intervals" if several else ""
-    return f"{caption}\n{run_count(data)}; training episodes, exploration included{intervals}."
+    return f"{caption}\n{style.run_count(data)}; training episodes, exploration included{intervals}."
 
 
 def response(data: xr.Dataset, axis: Literal["noise", "frequency"]) -> Figure | None:
@@ -213,18 +195,19 @@ def response(data: xr.Dataset, axis: Literal["noise", "frequency"]) -> Figure | 
         return None
     rate = axis == "frequency"
     other = "noise" if rate else "frequency"
-    series, normalised = all_series(data), bool(usable_places(data)[has_results(data)].all())
+    usable = scaled(data).transpose("noise", "frequency").values
+    series, normalised = style.all_series(data), bool(usable[has_results(data)].all())
     columns = data.sizes[other]
     caption = "Final scores." if normalised else f"Final rewards: {MU} is not defined everywhere."
-    caption += f"\n{run_count(data)}; mean of {the_last(data, 'training')}, exploration included; "
+    caption += f"\n{style.run_count(data)}; mean of {the_last(data, 'training')}, exploration included; "
     caption += "95 % bootstrap intervals."
-    size, names = (0.9 * panel_width(columns) * columns + 0.5, 2.9), [one.label for one in series]
+    size, names = (0.9 * style.panel_width(columns) * columns + 0.5, 2.9), [one.label for one in series]
     title = f"final score against {'control rate' if rate else 'noise'}"
-    figure, panels = new_panels(data, title, caption, size, (1, columns), names, sharey=True)
+    figure, panels = style.new_panels(data, title, caption, size, (1, columns), names, sharey=True)
     values = data[axis].values
-    scaled = np.log(values) if rate else values
+    positions = np.log(values) if rate else values
     labels, last = [], -np.inf
-    for value, place in zip(values, scaled / np.ptp(scaled), strict=True):  # only values for which there is room
+    for value, place in zip(values, positions / np.ptp(positions), strict=True):  # only values for which there is room
         labels.append(f"{value:g}" if place - last > 0.13 else "")
         last = place if labels[-1] else last
     for column, (axes, value) in enumerate(zip(panels[0], data[other].values, strict=True)):
@@ -234,8 +217,8 @@ def response(data: xr.Dataset, axis: Literal["noise", "frequency"]) -> Figure | 
             parts = read_score(data, one, "mu_final" if normalised else "raw_final")[1:]
             mean, low, high = (part[column] if rate else part[:, column] for part in parts)
             # Points are shifted a little, so that the intervals of several series do not coincide.
-            shift = (index - (len(series) - 1) / 2) * min(0.04 * np.diff(scaled).min(), 0.012 * np.ptp(scaled))
-            x = np.exp(scaled + shift) if rate else scaled + shift
+            shift = (index - (len(series) - 1) / 2) * min(0.04 * np.diff(positions).min(), 0.012 * np.ptp(positions))
+            x = np.exp(positions + shift) if rate else positions + shift
             axes.vlines(x, low, high, color=one.color, linewidth=1.1, zorder=2)
             mark = {"marker": one.marker, "markersize": 4.5, "markerfacecolor": one.face, "markeredgewidth": 1.0}
             line = {"color": one.color, "linestyle": one.dashes, "linewidth": 1.4, "zorder": 3}
@@ -250,6 +233,6 @@ def response(data: xr.Dataset, axis: Literal["noise", "frequency"]) -> Figure | 
         for level in (0.0, 1.0) if normalised else ():
             axes.axhline(level, **REFERENCE_LINE)
     panels[0, 0].set_ylim(view)
-    panels[0, 0].set_ylabel(MU_LABEL if normalised else RAW_LABELS[episode_metric(data)])
-    add_legend(figure, legend_lines(series, marked=True, width=1.4))
+    panels[0, 0].set_ylabel(style.MU_LABEL if normalised else style.RAW_LABELS[episode_metric(data)])
+    style.add_legend(figure, style.legend_lines(series, marked=True, width=1.4))
     return figure

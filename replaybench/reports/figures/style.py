@@ -23,7 +23,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, Locator, MaxNLocator
 
 from replaybench.experiments.dataset import runs_there
-from replaybench.runtime.atomic import atomic_path
+from replaybench.runtime.atomic import atomic_path, refuse_existing
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.user_file import shortened
 
@@ -40,8 +40,7 @@ def check_figure(path: Path) -> None:
     """
     if path.suffix.lower() not in KINDS:
         raise UserError(f"--figure must end in {', '.join(KINDS[:-1])} or {KINDS[-1]}, not be {str(path)!r}")
-    if path.exists():
-        raise UserError(f"{path} exists already; remove it or choose another --figure")
+    refuse_existing(path, "remove it or choose another --figure")
 
 
 def write_figure(figure: Figure, path: Path, dpi: int = 150, description: str = "") -> None:

@@ -23,16 +23,8 @@ from replaybench.experiments.cell import make_agent
 from replaybench.experiments.dataset import rule_of
 from replaybench.experiments.snapshots import follow, has_surfaces, median_seed, pixel_states, solved_surfaces
 from replaybench.experiments.study import Cell
-from replaybench.reports.figures.style import (
-    GREY,
-    Series,
-    all_series,
-    broken,
-    condition,
-    label_angle,
-    minus,
-    new_panels,
-)
+from replaybench.reports.figures import style
+from replaybench.reports.figures.style import GREY, Series
 from replaybench.runtime.arrays import Floats
 from replaybench.runtime.errors import UserError
 
@@ -76,7 +68,7 @@ def policy_surfaces(data: xr.Dataset, folder: RunFolder, cells: Sequence[Cell]) 
     data = data.isel(noise=row, frequency=column)
     noise, frequency = data["noise"].item(), data["frequency"].item()
     cells = [cell for cell in cells if cell.noise == noise and cell.frequency == frequency]
-    surfaces = [_learned(data.sel(one.where), one, folder, cells, plant) for one in all_series(data)]
+    surfaces = [_learned(data.sel(one.where), one, folder, cells, plant) for one in style.all_series(data)]
     learned = [surface for surface in surfaces if surface is not None][:MOST_STRATEGIES]
     if not learned:
         return None
@@ -125,9 +117,9 @@ def _draw(data: xr.Dataset, plant: OdePlant, surfaces: Sequence[Surface]) -> Fig
         "start (circle) towards the reference (cross).\n"
         "Titles: mean reward per step of that greedy episode without noise, of the run of median final reward."
     )
-    title = f"value and policy, {condition(data['noise'].item(), data['frequency'].item())}"
+    title = f"value and policy, {style.condition(data['noise'].item(), data['frequency'].item())}"
     size = 2.45 * columns + 1.4, (2.1 if actions == 1 else 1.6) * rows + 0.5
-    figure, panels = new_panels(data, title, caption, size, (rows, columns), sharex=True, sharey=True)
+    figure, panels = style.new_panels(data, title, caption, size, (rows, columns), sharex=True, sharey=True)
     extent = np.ravel(list(zip(plant.grid_low, plant.grid_high, strict=True))).tolist()
     names = [f"{name} [{unit}]" for name, unit in zip(plant.state_names, plant.state_units, strict=True)]
     values = value_range(np.concatenate([surface.value.ravel() for surface in surfaces]), surfaces[0].value)
@@ -141,10 +133,10 @@ def _draw(data: xr.Dataset, plant: OdePlant, surfaces: Sequence[Surface]) -> Fig
         figure.colorbar(image, ax=panels[row], label=label, extend="both" if row == 0 else "neither", pad=0.015)
         panels[row, 0].set_ylabel(names[1])
     for axes, surface in zip(panels[0], surfaces, strict=True):
-        axes.set_title("\n".join(broken(line, _TITLE_WIDTH) for line in surface.title.splitlines()), color=GREY)
+        axes.set_title("\n".join(style.broken(line, _TITLE_WIDTH) for line in surface.title.splitlines()), color=GREY)
     for axes in panels[-1]:
         axes.set_xlabel(names[0])
-        label_angle(axes, plant.periodic[0], 4)
+        style.label_angle(axes, plant.periodic[0], 4)
     return figure
 
 
@@ -204,7 +196,7 @@ def draw_ends(axes: Axes, start: Sequence[float] | Floats, reference: Sequence[f
 
 
 def _number(value: float) -> str:
-    return minus(f"{value:.3g}")
+    return style.minus(f"{value:.3g}")
 
 
 _PANEL = (4.3, 3.5)  # width and height [inch]
@@ -249,7 +241,7 @@ def solution_figure(solution: Solution) -> Figure:
         _draw_path(axes, path, plant.periodic, *ends)
         turn = (min(extent[0], low[0]), max(extent[1], high[0])) if plant.periodic[0] else extent[:2]
         axes.set(xlim=turn, ylim=extent[2:])
-        label_angle(axes, plant.periodic[0], 6)
+        style.label_angle(axes, plant.periodic[0], 6)
         axes.set_title(labels[place - 1] if place else "value of the best action")
         figure.colorbar(image, ax=axes, pad=0.02)
     for spare in panels.flat[count:]:

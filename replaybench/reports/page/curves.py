@@ -9,14 +9,7 @@ from plotly.colors import sample_colorscale
 
 from replaybench.experiments.comparison import LABELS
 from replaybench.experiments.dataset import counted_in, episode_metric, in_iterations
-from replaybench.reports.figures.curves import (
-    CROWDED,
-    EPISODE_LABELS,
-    Curve,
-    curve_range,
-    series_curves,
-    smoothing_window,
-)
+from replaybench.reports.figures import curves
 from replaybench.reports.figures.style import RAW_LABELS, Series, plant_name
 from replaybench.reports.page import theme
 from replaybench.reports.page.policies import Kept, of_first_block, share_out
@@ -33,16 +26,16 @@ _NUMBERS: Final = 100_000
 def curves_section(report: ReportData) -> Section:
     """Return the section with the learning curves of every plant, noise level and control rate."""
     standings = report.standings
-    window = smoothing_window(report.data.sizes["episode"])
-    curves = sum(report.started(point, one) > 0 for point in standings for one in report.series)
-    points = max(30, min(_MOST_POINTS, _NUMBERS // (3 * max(1, curves))))
+    window = curves.smoothing_window(report.data.sizes["episode"])
+    count = sum(report.started(point, one) > 0 for point in standings for one in report.series)
+    points = max(30, min(_MOST_POINTS, _NUMBERS // (3 * max(1, count))))
     panels = [_panel(report, point, ranked, window, points) for point, ranked in standings.items()]
     lead = "Training episodes, exploration included: the mean over runs"
     lead += f", averaged over {window} {counted_in(report.of_plants[0])}" if window > 1 else ""
     if report.data.sizes["seed"] > 1:
         lead += ". The band is the 95 % confidence interval of that mean (bootstrap over runs)"
-        if len(report.series) > CROWDED:
-            lead += f"; it is drawn if at most {CROWDED} curves are chosen above"
+        if len(report.series) > curves.CROWDED:
+            lead += f"; it is drawn if at most {curves.CROWDED} curves are chosen above"
     scale = f"; on the scale {MU} the first and the last are 0 and 1"
     grey = f"{theme.REFERENCE_WORDS}{scale * any(map(report.normalised, standings))}."
     return Section("curves", "Learning curves", [f"{lead}. Failed runs are not drawn.", grey], panels)
@@ -51,23 +44,23 @@ def curves_section(report: ReportData) -> Section:
 def _panel(report: ReportData, point: Point, ranked: list[Standing], window: int, most: int) -> Panel:
     data, normalised = report.of_plants[point.plant], report.normalised(point)
     runs = ((one, report.runs(point, one)) for one in report.series)
-    curves = series_curves(runs, window, most)
-    means = [curve.mean for _, curve in curves]
+    drawn = curves.series_curves(runs, window, most)
+    means = [curve.mean for _, curve in drawn]
     low, high = 0.0, 1.0
     if means:
         low, high = min(mean.min() for mean in means), max(mean.max() for mean in means)
-        low, high = curve_range(means) if normalised else (float(low), float(high))
+        low, high = curves.curve_range(means) if normalised else (float(low), float(high))
     levels = theme.in_reach(report.levels(point), low, high)
     low, high = min(low, *levels.values(), low), max(high, *levels.values(), high)
     room = 0.06 * (high - low) or 0.5
     ends = [float(end) for mean in means for end in (mean.min(), mean.max())]
     digits = decimals([*ends, *levels.values()])
     traces = reference_traces(levels, data.sizes["episode"], digits)
-    for one, curve in curves:
+    for one, curve in drawn:
         traces += curve_traces(report.places(one), one, curve, digits)
     figure = new_figure(
         traces,
-        EPISODE_LABELS[in_iterations(data)],
+        curves.EPISODE_LABELS[in_iterations(data)],
         MU if normalised else RAW_LABELS[episode_metric(data)],
         yaxis={"range": [low - room, high + room]},
         xaxis={"range": [0, 1.01 * data.sizes["episode"]]},
@@ -79,7 +72,7 @@ def _panel(report: ReportData, point: Point, ranked: list[Standing], window: int
     return Panel(title, f"Learning curves of {title}. {words}", figure, point._asdict())
 
 
-def curve_traces(meta: Mapping[str, Any], series: Series, curve: Curve, digits: int) -> list[Trace]:
+def curve_traces(meta: Mapping[str, Any], series: Series, curve: curves.Curve, digits: int) -> list[Trace]:
     """Return the Plotly traces of a learning curve and, for several runs, of its 95 % band.
 
     Args:
@@ -91,7 +84,8 @@ def curve_traces(meta: Mapping[str, Any], series: Series, curve: Curve, digits: 
     band: list[Trace] = []
     if curve.band is not None:
         low, high = curve.band
-        edge = {**common, "meta": {**meta, "band": CROWDED}, "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
+        marked = {**meta, "band": curves.CROWDED}
+        edge = {**common, "meta": marked, "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
         band.append({**edge, "y": small(low)})
         band.append({**edge, "y": small(high), "fill": "tonexty", "fillcolor": theme.faded(series.color)})
     mode, line = "lines" if len(curve.mean) > 2 else "lines+markers", {"color": series.color, "width": 1.8}
@@ -143,7 +137,7 @@ def _buffer_panel(report: ReportData, kept: Kept) -> Panel:
         traces.append(common | layer | {"name": f"{name} tenth"})
     figure = new_figure(
         traces,
-        EPISODE_LABELS[in_iterations(report.of_plants[kept.point.plant])],
+        curves.EPISODE_LABELS[in_iterations(report.of_plants[kept.point.plant])],
         "share of the buffer [%]",
         height=230,
         hovermode="x unified",

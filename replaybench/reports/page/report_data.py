@@ -17,12 +17,12 @@ import xarray as xr
 
 from replaybench.data.documents import read_json, read_toml
 from replaybench.data.run_folder import RunFolder
-from replaybench.experiments.comparison import ReferenceRow, reference_rows, unbeaten
+from replaybench.experiments.comparison import ReferenceRow, reference_rows, scaled, unbeaten
 from replaybench.experiments.dataset import mu_r, runs_there, the_last, without_rewards
 from replaybench.experiments.effects import FEWEST_SEEDS, SIGNIFICANT, flipped, paired, seeds_to_tell
 from replaybench.experiments.results_file import read_results
 from replaybench.experiments.statistics import Interval, interval
-from replaybench.reports.figures.scores import Score, read_score, usable_places
+from replaybench.reports.figures.scores import Score, read_score
 from replaybench.reports.figures.style import Series, all_series, condition, plant_name
 from replaybench.runtime.arrays import Bools, Floats
 
@@ -159,7 +159,7 @@ class ReportData:
 
     @cached_property
     def _marks(self) -> list[tuple[Bools, Bools]]:
-        return [(usable_places(data), unbeaten(data)) for data in self.of_plants]
+        return [(scaled(data).transpose("noise", "frequency").values, unbeaten(data)) for data in self.of_plants]
 
     @cached_property
     def _places(self) -> dict[Series, tuple[int, int]]:
