@@ -17,6 +17,7 @@ from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.weighting import binomial_tails
 from replaybench.runtime.errors import UserError
 
+pytestmark = pytest.mark.slow  # each test compiles C++
 PARTS = (Path(__file__).parent / "parts.cpp").read_text()
 FIELDS = {"observation": 1, "action": 1, "exploration": 1}
 B = 16

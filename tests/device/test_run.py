@@ -60,6 +60,7 @@ def test_a_plant_moves_as_on_the_cpu(plant: OdePlant) -> None:
         np.testing.assert_allclose(rewards[t], reward[0], rtol=1e-9, atol=1e-9)
 
 
+pytestmark = pytest.mark.slow  # each test compiles C++
 _SIMULATE = """
 extern "C" {
 void set_plant(decltype(plant_rhs) rhs, decltype(plant_reward) reward, decltype(plant_project) project,
@@ -244,7 +245,6 @@ def test_stored_experiences_are_those_of_the_plant() -> None:
     assert (columns["exploration"] > 0).any()
 
 
-@pytest.mark.slow
 def test_ddpg_learns_the_swing_up() -> None:
     own = Run(config=DDPGConfig(), members=range(2), capacity=10_000, episodes=60, noise=0.0)
     curve = own.host.advance(60).reward

@@ -20,6 +20,7 @@ from replaybench.runtime.arrays import aligned_zeros
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.streams import Stream
 
+pytestmark = pytest.mark.slow  # each test compiles C++
 M = 2
 ENTRY = """
 template <class L> void explore_with(const float* output, const float* noise, float random, float* action) {

@@ -131,6 +131,7 @@ def test_a_broken_sampling_is_reported(promise: str, tmp_path: Path) -> None:
     assert promise in broken(checked(STRATEGY, Case(parse(f"FIFO[{name}(0.5)]"))))
 
 
+@pytest.mark.slow
 def test_sound_strategies_keep_every_promise() -> None:
     """Each retention, sampling and weighting at least once; `tests/contracts` has all their combinations."""
     pairs = zip(cycle(RETENTIONS), cycle(SAMPLINGS), range(max(len(RETENTIONS), len(SAMPLINGS))), strict=False)

@@ -61,6 +61,7 @@ def test_evaluations_are_stored_and_change_no_training(tmp_path: Path) -> None:
     assert (told["reward_evaluation"] != told["reward"][:, [2, 4]]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("learner", "frequency", "settings"),
     [("ACER", 10.0, {}), ("ACER-discrete", 12.5, {"segment": 40}), ("ACER", 50.0, {"segment": 150, "batch_size": 2})],

@@ -26,6 +26,7 @@ from replaybench.experiments.study import Cell, Study
 from replaybench.replay.buffer_file import load_replay
 from replaybench.runtime.errors import UserError
 
+pytestmark = pytest.mark.slow  # each test compiles C++
 SMALL = {"DDPG": {"actor_hidden": [8, 8], "critic_hidden": [8, 8, 4]}, "DQN": {"hidden": [8, 8]}}
 SMALL |= {name: {"actor_hidden": [8, 8], "critic_hidden": [8, 8]} for name in ("TD3", "SAC")}
 
@@ -46,10 +47,7 @@ def host(monkeypatch: Patch) -> None:
     monkeypatch.setattr(device_cell, "GPU", lambda program, number: Host(program))
 
 
-STRATEGIES = (
-    "TDE[PER+IS]",
-    *(pytest.param(name, marks=pytest.mark.slow) for name in ("FIFO[Uniform]", "Expl[PERprop]", "FULL[Uniform+FIS]")),
-)
+STRATEGIES = ("TDE[PER+IS]", "FIFO[Uniform]", "Expl[PERprop]", "FULL[Uniform+FIS]")
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -109,9 +107,7 @@ def test_episodes_that_end_early_are_found_in_what_is_stored(tmp_path: Path) -> 
             np.testing.assert_array_equal(follows, ~over)
 
 
-@pytest.mark.parametrize(
-    "learner", ["DDPG", *(pytest.param(name, marks=pytest.mark.slow) for name in SMALL if name != "DDPG")]
-)
+@pytest.mark.parametrize("learner", SMALL)
 def test_policies_act_as_on_the_device(learner: str, tmp_path: Path) -> None:
     """Weights are those that the last greedy episode had, except for rounding."""
     assert run_cell(cell_of(noise=(0.0,), episodes=20, learners=(learner,)), tmp_path, "none")

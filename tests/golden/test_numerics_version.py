@@ -20,7 +20,11 @@ KINDS: dict[str, ModuleType] = {
     "plants": plant_cases,
     "references": reference_cases,
 }
-CASES = [(kind, case) for kind, cases in KINDS.items() for case in cases.CASES]
+CASES = [
+    pytest.param(kind, case, marks=[pytest.mark.slow] if "memory" in case else [])  # recurrent: compiled for minutes
+    for kind, cases in KINDS.items()
+    for case in cases.CASES
+]
 
 
 @pytest.mark.parametrize(("kind", "case"), CASES, ids=lambda part: str(part))
