@@ -156,7 +156,7 @@ def interval(sample: Floats, statistic: Statistic = "mean") -> Interval:
     """Compute a statistic of the finite values of a sample of runs, with its 95 % BCa interval (Efron, 1987)."""
     finite = sample[np.isfinite(sample)]
     center = float(finite.mean()) if statistic == "mean" and finite.size else interquartile_mean(finite)
-    if finite.size < 2 or all_equal(finite):
+    if not finite.size or all_equal(finite):
         return Interval(center, center, center, True)
     low, high = map(float, bootstrap(finite, statistic).interval())
     return Interval(center, low, high, all_equal(np.array([low, high])))
