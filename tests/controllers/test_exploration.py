@@ -130,7 +130,8 @@ def test_gaussian_noise_tells_its_density() -> None:
     assert explored.action.max() > 1.0
     np.testing.assert_array_equal(explored.extras["behaviour_mean"], policy)
     np.testing.assert_allclose(explored.extras["behaviour_log_sigma"], np.log(0.2), rtol=1e-6)
-    np.testing.assert_allclose((explored.action - policy) / 0.2, exploration.noise, atol=1e-5)
+    z = (explored.action - policy) / np.exp(explored.extras["behaviour_log_sigma"])
+    np.testing.assert_allclose(z, exploration.noise, atol=1e-5)
     np.testing.assert_allclose(explored.deviation, np.abs(explored.action - policy).sum(axis=1), rtol=1e-6)
     assert np.abs(bounded.action).max() == 1.0
     assert not bounded.extras
