@@ -2,14 +2,13 @@
 
 import ctypes
 from collections.abc import Iterator
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
 from replaybench.device.build import device_code, linked_code
 from replaybench.device.program import Program, Rounds, members_at_once
-from replaybench.runtime.errors import UserError
+from replaybench.runtime.errors import UserError, need
 from replaybench.runtime.quantities import gigabytes
 
 _MISSING = 'device = "cuda" needs cuda-core and numba-cuda: pip install "replaybench[gpu]", or set device = "cpu"'
@@ -19,8 +18,7 @@ _SPARE = 0.9
 
 def check_gpu(device: str) -> None:
     """Raise `UserError` unless this machine has the given GPU, for example `cuda` or `cuda:1`."""
-    if find_spec("numba_cuda") is None:
-        raise UserError(_MISSING)
+    need("numba_cuda", _MISSING)
     _gpu(int(device.partition(":")[2] or 0))
 
 

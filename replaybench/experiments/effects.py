@@ -118,8 +118,8 @@ def assured(sample: Floats) -> float:
 
     finite = np.sort(sample[np.isfinite(sample)])
     # The r-th smallest (from 1) is such a bound if at least r of n are below the quantile with this confidence.
-    surely = binom.sf(np.arange(finite.size + 1) - 1, finite.size, 1 - ASSURED)
-    rank = int(np.searchsorted(-surely, -_CONFIDENCE, "right"))
+    confidence = binom.sf(np.arange(finite.size + 1) - 1, finite.size, 1 - ASSURED)
+    rank = int(np.searchsorted(-confidence, -_CONFIDENCE, "right"))
     return float(finite[rank - 2]) if rank >= 2 else -np.inf
 
 

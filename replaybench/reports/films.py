@@ -1,7 +1,6 @@
 """Animations of a plant, as a film file or in a window (command `show`)."""
 
 import contextlib
-import importlib.util
 import itertools
 import sys
 import time
@@ -20,7 +19,7 @@ from replaybench.envs.registry import make_plant
 from replaybench.exchange.policy_export import best_member, origin_of
 from replaybench.runtime.arrays import Floats32
 from replaybench.runtime.atomic import atomic_path, refuse_existing
-from replaybench.runtime.errors import UserError
+from replaybench.runtime.errors import UserError, need
 from replaybench.runtime.user_file import called
 
 Predict = Callable[[Floats32, Any], tuple[Floats32, Any]]
@@ -177,8 +176,8 @@ def check_output(output: Path | None) -> None:
             raise UserError("there is no display for a window here; --output film.gif or film.mp4 writes a film")
     elif output.suffix.lower() not in (".gif", ".mp4"):
         raise UserError(f"--output must end in .gif or .mp4, not be {str(output)!r}")
-    elif output.suffix.lower() == ".mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
-        raise UserError("MP4 needs imageio-ffmpeg; pip install 'replaybench[film]', or --output film.gif")
+    elif output.suffix.lower() == ".mp4":
+        need("imageio_ffmpeg", "MP4 needs imageio-ffmpeg; pip install 'replaybench[film]', or --output film.gif")
 
 
 def _scene(

@@ -81,7 +81,7 @@ def effect(differences: np.ndarray) -> Effect:
 
 WORDS: list[tuple[str, dict[float, Word]]] = [
     ("more", {0.2: "reproduced", 0: "contradicted", -0.2: "contradicted"}),
-    # Both are surely more than nothing: the one perhaps less than matters, the other surely.
+    # Both differ significantly from zero; only the second significantly exceeds the smallest effect of interest.
     ("more", {0.09: "undecided", 0.04: "smaller than relevant"}),
     ("less", {-0.2: "reproduced", 0.01: "contradicted", 0.2: "contradicted"}),
     ("same", {0: "reproduced", 0.05: "reproduced", 0.09: "undecided", 0.2: "contradicted", -0.2: "contradicted"}),

@@ -1,6 +1,7 @@
 """Cells on a device, whose source runs on this processor here."""
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -185,7 +186,7 @@ def test_what_no_device_runs_is_refused_before_anything_starts(
 
 
 def test_without_a_gpu_there_is_a_plan_and_no_sweep(capsys: Capsys, tmp_path: Path, monkeypatch: Patch) -> None:
-    monkeypatch.setattr(gpu, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "numba_cuda", None)
     monkeypatch.setattr(device_cell, "GPU", gpu.GPU)
     words = (*WORDS[:-1], "--strategy", "FIFO[Uniform]", "--set", "device=cuda", "--output", tmp_path / "run")
     assert "a guess" in printed(capsys, *words, "--dry-run")

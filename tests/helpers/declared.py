@@ -1,4 +1,4 @@
-"""Plants that differ from others in what they declare."""
+"""Make plants with other declarations than those of a given plant."""
 
 import dataclasses
 from typing import Any, TypeVar
@@ -9,7 +9,7 @@ P = TypeVar("P", bound=Plant)
 
 
 def declared(base: type[P], **facts: Any) -> type[P]:
-    """Return the class Declared of plants like those of `base` but for these facts."""
+    """Return a class `Declared` that inherits `base` and replaces the given declarations."""
     made: Any = type("Declared", (base,), facts)
     found: type[P] = dataclasses.dataclass(frozen=True, kw_only=True)(made)
     return found

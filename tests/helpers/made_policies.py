@@ -1,4 +1,4 @@
-"""Policies of learners that have learned nothing, for tests of what is exported."""
+"""Untrained policies for tests of exports."""
 
 from typing import Any
 
@@ -17,11 +17,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "V-RACER, remembering": {"memory": MemoryConfig(layers=1, units=8), "hidden": (9,)},
     "NAF, bounded": {"bounded": True},
 }
-"""Settings by learner; what stands behind a comma says what is special."""
+"""Settings by case, which is the name of a learner and, after a comma, what differs from its defaults."""
 
 
 def policy_of(case: str, choices: tuple[int, ...] = ()) -> Policy:
-    """Return a policy whose weights are larger than at the start, and whose observations have been seen."""
+    """Return a policy with larger weights than initially, and with statistics of observations."""
     learner = case.partition(",")[0]
     kind, config = load_learner(learner)
     agent = kind(config(**SETTINGS[case]), LearnerSetting(Task(3, 2, 0.95, 1.0, choices), 0, range(1), 50.0))
@@ -35,7 +35,7 @@ def policy_of(case: str, choices: tuple[int, ...] = ()) -> Policy:
 
 
 def predicted(policy: Policy, observations: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return what the policy does `[T, N, A]`, one step after the other where it remembers."""
+    """Return the actions `[T, N, A]` for observations `[T, N, S]`, step by step if the policy is recurrent."""
     if not policy.agent.memory.size:
         return policy.predict(observations.reshape(-1, 3))[0].reshape(*observations.shape[:2], -1)
     state, found = None, []

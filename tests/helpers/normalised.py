@@ -1,4 +1,4 @@
-"""Learners that normalise beside those that are given normalised numbers."""
+"""Compare learners that normalise with learners that receive normalised numbers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,9 +21,9 @@ def collect(agent: Any) -> None:
 
 
 def check_normalised(make: Callable[[NormaliseConfig], Any], draw: Callable[[int], Any], repeats: int = 1) -> None:
-    """Compare updates, policies, values and metrics, in float64; values are told in the task's units.
+    """Compare updates, policies, values and metrics, in float64. Values have the task's units.
 
-    `draw` invents a batch for a seed, whose observations are moved to where they were collected.
+    `draw` returns a random batch for a seed. Its observations are then moved to the range of the collected ones.
     """
     agent, plain = make(BOTH), make(NormaliseConfig())
     collect(agent)

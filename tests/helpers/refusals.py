@@ -1,4 +1,4 @@
-"""What is refused, and how: in one line, whatever is wrong."""
+"""Checks that mistakes and damaged files raise `UserError` with one line for each problem."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ def refuses(pattern: str, call: Callable[..., object], *arguments: Any, **option
 
 
 def read_damaged(read: Callable[[Path], object], path: Path, whole: bytes, data: st.DataObject) -> None:
-    """Read a file of which some bits are flipped and the end may be lost: it is read, or refused in one line."""
+    """Check that a file with flipped bits, and perhaps without its end, is read or refused in one line."""
     content = bytearray(whole)
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
