@@ -145,7 +145,7 @@ class Study:
             raise UserError(f'device must be "cpu", "cuda", or "cuda:1" for one of several, not {self.device!r}')
         tables: tuple[Study | Grid, ...] = (self, *self.grid)
         for table in tables:
-            _spell(table, self.folder)
+            _spell(table, self.folder or str(Path.cwd()))
         if isinstance(self.discount, int | float):
             object.__setattr__(self, "discount", (float(self.discount),))
         if not self.name.isprintable() or not self.name or {"/", "\\"} & set(self.name) or self.name.startswith("."):

@@ -37,10 +37,10 @@ SHORTER = {
 """Long commands, and shorter ones that tests run instead."""
 
 NOT_RUN = {
-    "replaybench advise": "`experiments/advice` asks on a plant and on a run",
+    "replaybench advise": "`test_advice.py` asks on a plant and on a run",
     "replaybench sweep demo --seeds 4 --episodes 300": "the demo was run by the README's line",
-    "replaybench figures": "`test_all_figures.py` draws them in both styles",
-    "replaybench reproduce": "`test_reproduce.py` runs one of the presets",
+    "replaybench figures": "`test_figures.py` draws them in both styles",
+    "replaybench reproduce": "`test_presets.py` runs one of the presets",
     "replaybench watch ": "`test_progress.py` watches a run",
     "git clone": "a placeholder stands for the address",
     "source ": "the environment of the tests is active",

@@ -141,6 +141,9 @@ def test_the_file_of_a_plant_has_its_place_beside_the_study(tmp_path: Path, monk
             assert cell.plant == "tank.py:TwoTank"
             ids.add(cell.id)
         assert_reads_back(study, run, run)
+    monkeypatch.chdir(home)
+    made = Study(name="made", plants=(f"{home / 'tank.py'}:TwoTank",), strategies=("FIFO[Uniform]",))  # without a file
+    assert_reads_back(made, run, run)
     assert len(ids) == 1
     (home / "tank.py").unlink()
     with pytest.raises(UserError, match=re.escape(str(home))):
