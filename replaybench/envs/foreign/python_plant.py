@@ -48,14 +48,14 @@ class PythonPlant(Plant):
             dt: Length of the control step [s].
 
         Returns:
-            state: Next state `[S]`.
+            state: Next state in physical units `[S]`.
             reward: Reward of the step.
             terminated: Whether the next state is terminal.
         """
         raise NotImplementedError
 
     def start(self, uniform: Vector) -> ArrayLike:
-        """Return the state `[S]` in which an episode begins, by default `initial_state`.
+        """Return the physical state `[S]` in which an episode begins, by default `initial_state`.
 
         Args:
             uniform: Random numbers for this episode, uniform in [0, 1), float64 `[S]`.

@@ -18,7 +18,8 @@ Role = Literal["training", "evaluation"]
 """The purpose of an environment, which selects its random streams."""
 
 NanActions = Literal["raise", "fail"]
-"""The response to a NaN action. "raise" raises an error, and "fail" makes the later rewards of the episode NaN."""
+"""The response to a NaN action: "raise" an error, or "fail", which makes the rewards NaN from here to the episode's
+end."""
 
 
 def check_population(

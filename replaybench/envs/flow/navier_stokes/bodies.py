@@ -46,7 +46,7 @@ class Obstacle:
         self._h = h
 
     def stop(self, u: Array, v: Array, dt: float) -> Array:
-        """Stop the fluid inside the body, and return the mean force along x and y and the torque on the body, `[3]`."""
+        """Stop the fluid inside in place, and return the mean force along x and y and the torque on the body, `[3]`."""
         impulse = np.zeros(3)
         stop_inside(u, v, self.u_fraction, self.v_fraction, *self.first, *self._offset, self._h, share(dt), impulse)
         force: Array = impulse * (self._h**2 / dt)
@@ -90,12 +90,12 @@ def fraction(distance: Array, h: float) -> Array:
 
 
 def circle(x: Array, y: Array) -> Array:
-    """Return the signed distance of points (x, y) from the surface of a cylinder of diameter 1 at the origin."""
+    """Return the distance of points (x, y) from a cylinder of diameter 1 at the origin, negative inside."""
     return np.hypot(x, y) - 0.5
 
 
 def half_circle(x: Array, y: Array) -> Array:
-    """Return the signed distance of points (x, y) from a D-section: the half x < 0 of a cylinder of diameter 1."""
+    """Return the distance of points from a D-section, the half x < 0 of a cylinder of diameter 1, negative inside."""
     return np.maximum(np.hypot(x, y) - 0.5, x)
 
 
@@ -120,10 +120,10 @@ def ellipse_distances(x: Array, y: Array, center_x: float, center_y: float, angl
 
 @kernel
 def ellipse_distance(x: float, y: float, center_x: float, center_y: float, angle: float) -> float:
-    """Return the signed distance of a point (x, y) from an ellipse, accurate to first order near the surface.
+    """Return the distance of (x, y) from an ellipse, negative inside, accurate to first order near the surface.
 
-    With `q = |(ξ/a, η/b)|` in the axes of the ellipse and its semi-axes a and b, the surface is q = 1. The linearised
-    distance from the surface is `(q − 1)/|∇q|`.
+    `angle` [rad] is that of the major axis. With coordinates ξ and η along the semi-axes a and b, `q = |(ξ/a, η/b)|` is
+    1 on the surface. The linearised distance from the surface is `(q − 1)/|∇q|`.
     """
     cosine, sine = math.cos(angle), math.sin(angle)
     along = ((x - center_x) * cosine + (y - center_y) * sine) / SEMI_MAJOR

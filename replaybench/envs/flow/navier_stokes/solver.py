@@ -29,9 +29,9 @@ Array = NDArray[np.float64]
 def transport(a: Array, b: Array, c: Array, d: Array, speed: Array, other: Array, friction: float, out: Array) -> None:
     """Write the flux by advection and viscosity through each of n cell faces to `out` `[n]`.
 
-    The arrays a, b, c and d contain the transported quantity at four neighbouring points on a line for each face. The
-    face lies between b and c. The speed through the face is the mean of `speed` and `other`. If the speed is positive,
-    advection transports `(6b + 3c − a) / 8`, otherwise `(6c + 3b − d) / 8`.
+    The arrays a, b, c and d contain the transported quantity at four points in a row, with the face between b and c.
+    The speed through the face is the mean of `speed` and `other`. If the speed is positive, advection transports `(6b +
+    3c − a) / 8`, otherwise `(6c + 3b − d) / 8`. `friction` is the viscosity divided by the side of a cell.
     """
     for j in range(out.shape[0]):
         w = 0.5 * (speed[j] + other[j])
