@@ -121,8 +121,8 @@ def _largest(moved: Floats) -> float:
 def symmetry_of(plant: Plant, frequency: float) -> float | None:
     """Return the largest deviation of a plant from mirror symmetry about its initial state, or None without equations.
 
-    Random states and actions are mirrored. One deviation is the distance of next states from mirrored next states.
-    The other is the change of the reward, relative to the range of rewards. The larger deviation is returned.
+    Random states and actions are mirrored. One deviation is the distance of next states of mirrored steps from mirrored
+    next states. The other is the change of the reward, relative to the range of rewards. The larger one is returned.
     """
     if not isinstance(plant, OdePlant):
         return None
