@@ -35,7 +35,7 @@ from replaybench.runtime.errors import UserError, unknown
 from replaybench.runtime.quantities import duration, gigabytes
 
 Scale = Literal["quick", "standard", "paper"]
-"""Size of a reproduction: a short trial, enough runs to decide claims, or the paper's numbers of seeds and episodes."""
+"""Size of a reproduction: a trial, enough seeds to detect large effects, or the paper's seeds and episodes."""
 
 FOLDER: Final = Path(__file__).parent / "presets"
 _PAPER: Final = "paper.toml"

@@ -47,7 +47,7 @@ def parts(record: Record, name: str) -> Iterator[np.ndarray]:
 
 
 def array_row(name: str, shape: tuple[int, ...], pieces: Iterable[np.ndarray]) -> tuple[str, ...]:
-    """Return name, shape and dtype of an array, and minimum, mean and maximum of its finite values, as texts."""
+    """Return name, shape and dtype of an array, and minimum, mean and maximum of its finite values, as strings."""
     low, high, total, count, dtype = np.inf, -np.inf, 0.0, 0, ""
     for part in pieces:
         finite = part[np.isfinite(part)] if part.dtype.kind == "f" else part

@@ -153,7 +153,7 @@ def in_reach(levels: Mapping[str, float], low: float, high: float) -> dict[str, 
 
 
 def plain(text: str) -> str:
-    """Escape HTML characters in a text, so that Plotly shows the text unchanged."""
+    """Escape HTML characters in a string, so that Plotly shows the string unchanged."""
     return html.escape(text, quote=False)
 
 
