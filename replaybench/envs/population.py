@@ -59,7 +59,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         plant: The plant, or its name for `make_plant`.
         num_envs: Number of members M.
         parameters: Values of the plant's parameters by name, if `plant` is a name.
-        frequency: Control rate [Hz]. The number of steps in an episode must be whole. The default is the plant's rate.
+        frequency: Control rate [Hz]; by default the plant's. The number of steps in an episode must be whole.
         sensor_noise: Standard deviation of the noise that is added to every normalised state.
         actuator_noise: Standard deviation of the noise that is added to every normalised action.
         seed: Root seed of the noise and of random initial states.

@@ -52,8 +52,8 @@ class Claim:
             "greedy": mean μ_r of the last greedy episodes;
             "reward": mean score of the last training episodes;
             "whole": mean score of all training episodes;
-            "first STEPS", "last STEPS": mean score of the training episodes in the first or last control steps;
-            "evaluation", "evaluation STEPS": mean score of all evaluations, or of those in the last control steps;
+            "first STEPS", "last STEPS": mean score of the training episodes in the first or last STEPS steps;
+            "evaluation", "evaluation STEPS": mean score of all evaluations, or of those in the last STEPS steps;
             "noise SIGNAL": mean absolute noise of a signal in the replayed experiences, divided by the expectation
             σ √(2/π) (de Bruin et al., 2018, table 6);
             "metric NAME": mean of a metric of the learner over the last tenth of the run.
@@ -187,8 +187,8 @@ class Verdict:
 def judge(claims: Sequence[Claim], effects: Sequence[Effect | None]) -> list[Verdict]:
     """Judge all claims of one paper with control of the family-wise error rate (Holm, 1979).
 
-    An effect is relevant if its interquartile mean and its mean are at least the smallest effect of interest,
-    `Claim.relevance`. "Significantly" means that the test (p < 0.05) and the 95 % interval agree.
+    An effect is relevant if its interquartile mean and, except for rise times, its mean are at least the smallest
+    effect of interest, `Claim.relevance`. "Significantly" means that the test (p < 0.05) and the 95 % interval agree.
 
     - A claim that expects "more" is reproduced if the effect is relevant and significantly above zero. If the effect is
       significantly smaller than relevant, the verdict is "contradicted". If such an effect is also significantly above

@@ -172,7 +172,7 @@ def read_evidence(path: Path) -> Evidence:
 
 
 def measured(evidence: Evidence, cell: Cell, measure: str) -> Floats:
-    """Return a measure of a cell (combination of settings) for each seed, with NaN for failed or missing runs.
+    """Return a measure of a cell (combination of settings), `[seeds]`, with NaN for failed or missing runs.
 
     `measure` is a name such as "final"; `Claim.measure` lists all of them.
     """

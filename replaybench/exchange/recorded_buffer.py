@@ -235,7 +235,7 @@ def curves(recording: Recording) -> tuple[Floats, Integers]:
 
 
 def recorded_rewards(recording: Recording) -> Floats:
-    """Return the mean episode score of each learner in a buffer file, or an empty array if it cannot be computed.
+    """Return the mean episode score of each learner in `recording.members`, or an empty array if it is unknown.
 
     If the plant scores episodes by mean reward, the result always exists. If the plant scores episodes by return, all
     collected experiences must be in memory.

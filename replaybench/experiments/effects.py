@@ -129,7 +129,7 @@ def assured_share(runs: int) -> float:
 
 
 def profile(sample: Floats, levels: Floats) -> Floats:
-    """Compute the performance profile of a sample, the fraction of runs with a score above each of L levels, `[L]`.
+    """Compute the performance profile `[L]` of a sample: the fraction of runs with a score above each of L levels.
 
     Failed runs (NaN) are above no level.
     """
@@ -138,7 +138,7 @@ def profile(sample: Floats, levels: Floats) -> Floats:
 
 
 def profile_band(sample: Floats, levels: Floats) -> tuple[Floats, Floats]:
-    """Compute lower and upper pointwise 95 % bounds of a performance profile (Clopper and Pearson, 1934)."""
+    """Compute lower and upper pointwise 95 % bounds `[L]` of a performance profile (Clopper and Pearson, 1934)."""
     from scipy.stats import beta
 
     runs = len(sample)

@@ -140,7 +140,7 @@ class World:
         self._call(self._bullet.setPhysicsEngineParameter, fixedTimeStep=interval, numSubSteps=substeps)
 
     def restart(self, positions: Sequence[float]) -> None:
-        """Restore the state after loading, at rest, and set the joints to `positions`.
+        """Restore the state after loading, at rest, and set the joints to `positions` [rad or m].
 
         PyBullet's saved state includes contacts and the initial values of the solver. An episode is therefore equal to
         one in a new client.

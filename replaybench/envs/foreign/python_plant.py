@@ -113,7 +113,7 @@ class OneByOne(Engine):
 
 
 def started(plant: PythonPlant, uniform: Vector) -> Vector:
-    """Call the method `start` of a plant, and raise a `UserError` with file and line if the method fails."""
+    """Return the state `[S]` from the method `start` of a plant, or raise a `UserError` with file and line."""
     try:
         x = np.asarray(plant.start(uniform.copy()), np.float64)
     except Exception as error:
@@ -122,7 +122,7 @@ def started(plant: PythonPlant, uniform: Vector) -> Vector:
 
 
 def stepped(plant: PythonPlant, x: Vector, u: Vector, dt: float) -> tuple[Vector, float, bool]:
-    """Call the method `step` of a plant, and raise a `UserError` with file and line if the method fails."""
+    """Return the results of the method `step` of a plant, or raise a `UserError` with file and line."""
     try:
         after, reward, terminated = plant.step(x.copy(), u.copy(), dt)
         after, reward, terminated = np.asarray(after, np.float64), float(reward), bool(terminated)

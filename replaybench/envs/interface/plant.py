@@ -396,7 +396,7 @@ class Picture:
 
 
 class Canvas(Picture):
-    """A figure with a drawing of the plant. Below the drawing are time, state and action in physical units."""
+    """A figure with a drawing of the plant. Below are the time, up to two states, and the action in physical units."""
 
     def __init__(self, plant: Plant) -> None:
         super().__init__()

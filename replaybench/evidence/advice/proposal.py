@@ -107,7 +107,7 @@ def improves(rewards: Floats) -> bool:
 
 
 def moving_mean(curve: Floats, window: int) -> Floats:
-    """Return the mean over the last `window` values at each point of a curve, or over fewer values at the start."""
+    """Return the mean `[n]` over the last `window` values at each point of a curve `[n]`, over fewer at the start."""
     # A running sum would lose the digits of all values after one huge reward.
     begins = np.maximum(0, np.arange(1, len(curve) + 1) - window)
     return np.array([curve[begin : end + 1].mean() for end, begin in enumerate(begins)])

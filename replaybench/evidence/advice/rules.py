@@ -63,7 +63,7 @@ def traits_of(
 
 
 def authority_of(plant: Plant, frequency: float) -> float:
-    """Return how much one random action changes the plant's normalised states, at the states of random episodes.
+    """Return the effect of one random action on the plant's normalised states, at the states of random episodes.
 
     The result is a root mean square, for the state that changes most. For plants with equations, steps with a random
     action are compared with steps with the zero action. For other plants, the effect is estimated by regression.

@@ -59,7 +59,7 @@ def _add_color_bar(figure: Figure, image: AxesImage, panels: Sequence[Axes] | ND
 
 
 def advantage_map(data: xr.Dataset) -> Figure | None:
-    """Draw by how much the best strategy of one plant leads over two baselines, FIFO[Uniform] and FULL[Uniform].
+    """Draw the lead of the best strategy of one plant over two baselines, FIFO[Uniform] and FULL[Uniform].
 
     In each panel, rows are noise levels and columns are control rates. Each baseline has a row of panels. Each pair of
     learner and buffer capacity has a column of panels. Leads are differences in the score μ_r (0: random control, 1:

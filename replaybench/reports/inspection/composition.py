@@ -49,7 +49,7 @@ class Piece:
         return self.of_slots(name).reshape(*self.own.shape, -1)[self.own]
 
     def ages(self) -> Integers:
-        """Return the age of each experience, measured by the number of experiences that were collected after it."""
+        """Return the age of each experience, the number of experiences that its member has collected since then."""
         collected = self.file.collected[self.m]
         serial = self.of_slots("serial").astype(np.int64)[:, None] + np.arange(self.own.shape[1])
         ages: Integers = (collected - serial)[self.own]

@@ -74,7 +74,7 @@ def show_file(
 
     Args:
         verify: Whether to also check the serial numbers of experiences in buffers, and each file of a run folder.
-        member: Index of the independent run whose buffer is described. If None, all runs are described together.
+        member: Index of the member (independent run) whose buffer is described. If None, all are described together.
         plant: Name of the buffer's plant, instead of the one that the file names.
         figure: File to draw the composition into.
     """

@@ -28,7 +28,7 @@ from replaybench.runtime.arrays import Bools, Floats
 
 
 class Lead(NamedTuple):
-    """The lead of one learner with a strategy over another, on the seeds that both finished.
+    """The lead of one series (learner with a strategy) over another, on the seeds that both finished.
 
     Attributes:
         difference: Mean of the paired differences with its 95 % interval.
@@ -47,7 +47,7 @@ class Lead(NamedTuple):
 
     @property
     def same(self) -> bool:
-        """Whether both learners have equal scores on every seed, for example because no buffer was ever full."""
+        """Whether both series have equal scores on every seed, for example because no buffer was ever full."""
         return self.pairs > 0 and self.difference.degenerate and self.difference.mean == 0
 
     @property
@@ -57,7 +57,7 @@ class Lead(NamedTuple):
 
 
 def lead(one: Floats, other: Floats) -> Lead:
-    """Compare the final scores `[seed]` of two learners or strategies, seed by seed."""
+    """Compare the final scores `[seeds]` of two series, seed by seed."""
     effect = paired([one], [other])
     mean, differences = interval(effect.differences), effect.differences
     needed = seeds_to_tell(effect.sd, abs(mean.mean)) if effect.n else None
@@ -85,7 +85,7 @@ def ranking(
 
     Args:
         names: Series, which are pairs of learner and strategy.
-        scores: Score of each seed, for each series; shape `[seed]`, NaN where a run failed.
+        scores: Score of each seed, for each series; shape `[seeds]`, NaN where a run failed.
         mean: Function that returns the mean and its interval, given a series and its scores.
     """
     scored = [pair for pair in zip(names, scores, strict=True) if np.isfinite(pair[1]).any()]
@@ -233,7 +233,7 @@ class ReportData:
         return self._scores[key]
 
     def final(self, point: Point, series: Series, raw: bool = False) -> Floats:
-        """Return each seed's final score, for one learner with a strategy at one noise level and control rate.
+        """Return each seed's final score `[seeds]`, for one learner with a strategy under one condition.
 
         The score is μ_r (0: random control, 1: dynamic programming), or the reward if μ_r is not defined or if `raw`.
         The score of a seed is NaN if the run failed or has no results.
@@ -252,7 +252,7 @@ class ReportData:
         A condition is a noise level with a control rate. A series, that is a learner with a strategy, is ranked by the
         mean of its scores if it was run in each returned condition. Conditions in which μ_r (0: random control, 1:
         dynamic programming) is defined are returned. If there are none, scores are rewards. Rewards of several
-        conditions have no common scale, so both lists are then empty unless there is only one condition.
+        conditions have no common scale, so both lists are empty if there are several.
         """
         points = [point for point in self.points if point.plant == plant]
         usable = [point for point in points if self.normalised(point)] or points

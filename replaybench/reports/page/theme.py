@@ -239,7 +239,7 @@ def worded(score: Interval, digits: int | None = None) -> str:
 
 
 def needed_digits(score: Interval) -> int:
-    """Return how many decimals an interval needs, so that its ends differ and no small number is printed as 0."""
+    """Return the number of decimals with which the ends of an interval differ and no small number is printed as 0."""
     digits = decimals((score.mean, score.low, score.high), least=2 if abs(score.mean) < 10 else 1)
     width = score.high - score.low
     return max(digits, min(max(4, digits), -math.floor(math.log10(width)))) if width > 0 else digits

@@ -46,7 +46,7 @@ class Obstacle:
         self._h = h
 
     def stop(self, u: Array, v: Array, dt: float) -> Array:
-        """Stop the fluid inside in place, and return the mean force along x and y and the torque on the body, `[3]`."""
+        """Stop the fluid inside, in place, and return mean force along x and y and torque on the body, `[3]`."""
         impulse = np.zeros(3)
         stop_inside(u, v, self.u_fraction, self.v_fraction, *self.first, *self._offset, self._h, share(dt), impulse)
         force: Array = impulse * (self._h**2 / dt)
@@ -54,7 +54,7 @@ class Obstacle:
 
 
 class FreeEllipse:
-    """An ellipse in a flow that is moved by the fluid and by an external force."""
+    """An ellipse that the fluid and an external force move."""
 
     def __init__(self, grid: Grid) -> None:
         self._h, self._corner = grid.h, grid.corner
@@ -163,7 +163,7 @@ def move_inside(
     u: Array, v: Array, body: Array, force: Array, fractions: Array, left: float, bottom: float, h: float, dt: float,
     follows: float,
 ) -> None:  # fmt: skip
-    """Make the motion of the fluid inside the ellipse rigid, and add the momentum of an external force.
+    """Make the motion of the fluid inside the ellipse rigid under an external force, and move the ellipse, in place.
 
     The three balances `Σχ·(rigid motion) = Σχ·(fluid) + force · dt` with the volume fractions χ are a symmetric system
     for the velocities u, v and the angular velocity Ω. `u`, `v`, `body`, `force` and `dt` are the arguments of
