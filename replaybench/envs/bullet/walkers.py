@@ -42,7 +42,7 @@ class Walker(BulletPlant):
 
     substeps: float = 4.0
     start_noise: float = 0.1  # largest angle of the joints at the start [rad]
-    place: str = "links"  # whose mean position measures progress: all "links", as in Roboschool, or the "bodies"
+    place: str = "links"  # progress is of the mean position of all "links", as in Roboschool, or of the "bodies"
 
     file: ClassVar[str]
     joints: ClassVar[dict[str, tuple[float, float, float]]]

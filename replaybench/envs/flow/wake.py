@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from replaybench.runtime.streams import Stream
 
 PERIOD: Final = 4.90  # period of vortex shedding [T]; the Strouhal number is 0.204
-VORTICES: Final = 20  # number of vortices, the newest ones
+VORTICES: Final = 20  # number of vortices in the model, from the newest on
 SHED_AT: Final = 0.227  # x at which vortices appear [D]
 SHED_SPEED: Final = 0.02  # initial drift of vortices [U]
 DRIFT_SPEED: Final = 0.60  # final drift of vortices [U]
