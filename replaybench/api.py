@@ -103,7 +103,7 @@ def sweep(
 
     Args:
         study: A study, the path of a study file, or the name of a study that the package contains.
-        output: Folder for the results; `runs/<name of the study>` by default.
+        output: Run folder; `runs/<name of the study>` by default.
         workers: Number of local worker processes; one per core by default.
         cluster: Address of a Dask scheduler, whose workers are used instead of local workers.
         progress: Whether to print progress. By default, progress is printed in notebooks only.
@@ -159,13 +159,13 @@ def solve(plant: OdePlant | str, frequency: float | None = None, **options: Any)
 
     Args:
         plant: The plant, or its name.
-        frequency: Control rate in Hz; the plant's own rate by default.
+        frequency: Control rate in Hz; the plant's own control rate by default.
         **options: Keyword arguments `grid`, `discount`, `variant`, `tolerance` and `store` of
             `replaybench.baselines.fuzzy_q_iteration.solve`.
 
     Returns:
-        The solution, wrapped in a `Result`. Its method `greedy(observation)` returns the greedy action, and
-        `value(observation)` returns the value.
+        The solution, wrapped in a `Result`. Its methods `greedy` and `value` return the greedy action and the value at
+        normalised states `[..., S]`.
 
     Raises:
         UserError: The plant has no equations or no grid, or a setting is out of its range.
@@ -188,7 +188,7 @@ def replay_offline(
     """Train learners offline from a stored replay buffer, and evaluate the learners on the buffer's plant.
 
     Args:
-        buffer: A buffer file, or the folder of a study's run. In a folder, `cell` selects the buffer.
+        buffer: A buffer file, or a run folder, in which `cell` selects the buffer.
         strategy: Retention and sampling rules of the new buffer, such as `FULL[PER]`.
         output: New folder for the policy, the scores and a figure; `runs/replay-…` by default.
         cell: Values of `learner`, `strategy`, `noise`, `frequency` or `seed` that select one buffer of a run folder.
@@ -228,10 +228,10 @@ def advise(
     frequency: float | None = None, memory: int = 0, workers: int | None = None, progress: bool | None = None,
     **options: Any,
 ) -> Result[list[Advice]]:  # fmt: skip
-    """Recommend a retention and a sampling strategy for a replay buffer.
+    """Recommend a retention and a sampling rule for a replay buffer.
 
     Args:
-        subject: The folder of a study's run, a buffer file, or the name of a plant. For a plant, new runs are made.
+        subject: A run folder, a buffer file, or the name of a plant. For a plant, new runs are made.
         output: Folder of the new runs; `runs/advice-PLANT` by default.
         noise: Noise of new runs, or noise that selects stored results; a standard deviation in normalised units.
         frequency: Control rate of new runs, or control rate that selects stored results, in Hz.
@@ -241,7 +241,7 @@ def advise(
         **options: Settings of new runs: `minutes`, `learner`, `seeds`, `episodes`, `probes`, `root_seed`, `settings`.
 
     Returns:
-        A list with one recommendation for each plant, noise and control rate, wrapped in a `Result`.
+        A list with one recommendation for each plant, learner, noise and control rate, wrapped in a `Result`.
 
     Raises:
         UserError: There is no such plant or file, or the folder has no results of the strategy `FULL[Uniform]`.
@@ -262,7 +262,7 @@ def report(run: Path | str, output: Path | str | None = None) -> Result[Path]:
     """Write the results of a study or of an offline replay as one HTML page.
 
     Args:
-        run: The folder of a study's run, a results file, or the folder of an offline replay.
+        run: A run folder, a results file, or the folder of an offline replay.
         output: Path of the new file; `report.html` in the folder `run` by default.
 
     Returns:

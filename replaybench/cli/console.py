@@ -1,4 +1,4 @@
-"""The console on which commands print text, or tables in other formats."""
+"""Consoles that print text, or tables as JSON, CSV or Markdown."""
 
 import contextlib
 import sys

@@ -30,7 +30,7 @@ SHORT: Final = {"-o": "--output", "-j": "--workers", "-q": "--quiet"}
 """Short forms of options."""
 
 Form = Literal["text", "json", "csv", "md"]
-"""Format of output, which is text, or only the tables as JSON, CSV or Markdown."""
+"""Format of output: text, or only the tables as JSON, CSV or Markdown."""
 
 
 def long_options(words: Sequence[str], command: Callable[..., int]) -> list[str]:
@@ -180,7 +180,7 @@ def _check_value(option: str, value: str, hint: Any) -> None:
 
 
 def parameter_values(parameters: Sequence[str]) -> dict[str, Parameter]:
-    """Parse entries NAME=VALUE into a dictionary of plant parameters, as floats or, if not numeric, as text."""
+    """Parse entries NAME=VALUE into a dictionary of plant parameters, as floats or, if not numeric, as strings."""
     values: dict[str, Parameter] = {}
     for entry in parameters:
         name, _, value = entry.partition("=")
@@ -232,9 +232,9 @@ _SHARED: Final = {
     "root_seed": "Root seed of the random numbers.",
     "workers": "Number of worker processes, one per core if not given.",
     "cluster": "Address of a Dask scheduler (tcp://host:8786), whose workers then run the cells.",
-    "checkpoint_seconds": "Least time between the checkpoints of a running cell. It changes no numbers.",
+    "checkpoint_seconds": "Least time between the checkpoints of a running cell. Results do not depend on it.",
     "dry_run": "Print the cells and the time, memory and disk space that they need, but run nothing.",
-    "no_measure": "With --dry-run: do not measure the speed of types of cells that are new here (up to 5 s each).",
+    "no_measure": "With --dry-run: do not measure the speed of cells (5 s for each type not yet timed here).",
     "parameters": "Parameters of the plant as NAME=VALUE. Each parameter is also an option, as in --inertia 1.91e-4.",
 }
 """Descriptions of options of several commands, used if the docstring of a command does not describe the option."""

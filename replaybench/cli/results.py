@@ -11,9 +11,9 @@ from replaybench.runtime.errors import UserError
 
 
 def watch(run: Positional[Path]) -> int:
-    """Show the progress of a run with its cells (combinations of settings), learning curves and remaining time.
+    """Show the progress of a sweep with its cells (combinations of settings), learning curves and remaining time.
 
-    Ctrl-C ends the display and does not stop the run.
+    Ctrl-C ends the display and does not stop the sweep.
 
     Args:
         run: Run folder of a sweep that runs, has ended or was interrupted.
@@ -78,7 +78,7 @@ def show(
     root_seed: RootSeed = 0,
     **cell: Unpack[CellOptions],
 ) -> int:
-    """Show an episode of a plant under random actions or a learned policy, in a window or as a film.
+    """Show episodes of a plant under random actions or a learned policy, in a window or as a film.
 
     Args:
         plant: Plant name (see `replaybench list`) or path/to/file.py:ClassName.
@@ -88,13 +88,13 @@ def show(
         seconds: Length in seconds of the plant's time, over several episodes if one is too short. If not given, the
             film ends with the first episode that ends after three seconds, or after 500 pictures.
         member: Index, from 0, of a member (an independent run) whose policy is in the file. If not given, the member
-            with the best last greedy episode is shown.
+            with the highest reward in its last greedy episode is shown.
         learner: Use the cell of the run folder with this learner. With a policy file, this is needed only if the
             learner is your own.
         noise: Use the cell of the run folder with this noise. Otherwise, this is the noise on the plant. By default, it
             is that of the policy's training, or 0 under random actions.
-        frequency: Use the cell of the run folder with this control rate (Hz). Without a policy, this is the rate at
-            which actions change.
+        frequency: Use the cell of the run folder with this control rate (Hz). Without a policy, this is the control
+            rate of the plant.
     """
     from replaybench.experiments.cell_lookup import find_file
     from replaybench.reports.films import show as show_film
@@ -238,14 +238,14 @@ def export_policy(
     """Write a learned policy as C source, PyTorch program or ONNX model, for use without replaybench.
 
     Args:
-        policy: Policy file (.safetensors) of a cell or of `replay`, or a run folder. A cell is one combination of
-            settings, and options choose a cell of the run folder.
+        policy: Run folder, or policy file (.safetensors) of a cell or of the command `replay`. A cell is one
+            combination of settings, and options choose a cell of the run folder.
         format: c is a C99 header without allocation and with a self-test. torch is a program of torch.export (.pt2).
             onnx is an ONNX model. If not given, the suffix of --output decides, or else the format is C.
-        member: Index, from 0, of the member (an independent run) whose policy is written. If not given, the member with
-            the best last greedy episode is chosen.
-        output: File to write. If not given, it is policy.h, .pt2 or .onnx next to the policy file. C functions take the
-            name of the file.
+        member: Index, from 0, of the member (an independent run) whose policy is written. If not given, it is the
+            member with the highest reward in its last greedy episode.
+        output: File to write. If not given, it is the path of the policy file with the suffix .h, .pt2 or .onnx. C
+            functions are named after the file.
         plant: Use the cell of the run folder with this plant. With a file, this is needed only if the plant is your own
             (path/to/file.py:ClassName).
         learner: Use the cell of the run folder with this learner. With a file, this is needed only if the learner is

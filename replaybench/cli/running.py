@@ -45,7 +45,7 @@ def sweep(
     """Run a study, which is a grid of plants, learners, strategies, noise levels and control rates.
 
     The same command again continues a stopped run, with the same numbers as without the stop. If the study names no
-    control rates, each plant runs at its own rate.
+    control rates, each plant runs at its own control rate.
 
     Args:
         study: Study file (TOML), or the name of a study in replaybench (demo, partial). It is not needed if --plant and
@@ -114,11 +114,10 @@ def reproduce(
         preset: Figure or table, as --list names it.
         list: List all presets with the number of their cells (combinations of settings), and their time and memory on
             this machine.
-        time: With --list: first measure the speed of cells of types that are new on this machine. This takes some
-            minutes in all.
-        scale: Size of the study. quick is a trial, standard can decide claims of large effects, and paper is the size
-            in the paper.
-        set: Changed keys of the study, as in --set seeds=8 learner.DDPG.tau=0.005. This option needs --output.
+        time: With --list: first measure the speed of cells not yet timed on this machine. This takes a few minutes.
+        scale: Size of the study. quick is a trial, standard has enough seeds to detect large effects, and paper has the
+            size in the paper.
+        set: Changed keys of the study, as in --set seeds=8 learner.DDPG.tau=0.005. Needs --output or --dry-run.
         output: Run folder. If not given, it is runs/<preset>-<scale>.
     """
     from replaybench.cli.console import make_console
@@ -192,7 +191,7 @@ def baseline(
 
     Args:
         plant: Plant name (see `replaybench list`) or path/to/file.py:ClassName.
-        frequency: Control rate in Hz. If not given, it is the plant's own rate.
+        frequency: Control rate in Hz. If not given, it is the plant's own control rate.
         noise: Standard deviation of sensor and actuator noise, in normalised units.
         reference: Grid of the solution. converged refines the plant's grid until the result no longer changes, and
             paper uses the grid that the plant declares. If not given, the plant chooses.
@@ -281,8 +280,8 @@ def table(
     Args:
         run: Run folder, or a results file (.nc).
         baseline: Value to compare the others with, for example a strategy. If not given, it is the study's first value.
-        compare: What is compared. If not given, strategies are compared or, if there is only one, the first other axis
-            that varies.
+        compare: Axis on which values are compared. If not given, it is strategy or, if there is only one, the first
+            other axis that varies.
         output: File (.csv, .json, .md, .parquet) to which scores are also written. It has one row for each cell, which
             is one combination of settings.
         format: text and md print tables. json and csv print the scores with all digits, as in --output, or the
@@ -382,7 +381,7 @@ def advise(
             kernels takes additional time.
         noise: Standard deviation of sensor and actuator noise, in normalised units. With a run folder, this is one of
             its noise levels.
-        frequency: Control rate in Hz. If not given, it is the plant's own rate.
+        frequency: Control rate in Hz; by default the plant's own. With a run folder, this is one of its control rates.
         learner: Learner (see `replaybench list`).
         memory: Largest number of experiences in a buffer. If not given, there is no limit.
         seeds: Number of seeds of each strategy. Intervals of fewer than ten seeds are too narrow.

@@ -46,20 +46,20 @@ BoolArray = NDArray[np.bool_]
 class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
     """A vectorised environment that simulates M members, which are independent copies of one plant.
 
-    Observations are noisy normalised states, float32 `[M, S]`, and are never clipped. Actions are float32 `[M, A]` in
-    [-1, 1]. The plant gets `clip(clip(action) + noise)`. A plant with discrete actions gets the discrete action nearest
-    to this value. Rewards are float64 `[M]` and not scaled for learning. They depend on the noise-free states and on
-    the action that the plant gets.
+    Observations are noisy normalised states, float32 `[M, S]` or with a column for each state in `observe`. The noise
+    is not clipped. Actions are float32 `[M, A]` in [-1, 1]. The plant gets `clip(clip(action) + noise)`. A plant with
+    discrete actions gets the discrete action nearest to this value. Rewards are float64 `[M]` and not scaled for
+    learning. They depend on the noise-free states and on the action that the plant gets.
 
-    After the end of its episode, a member does not change until `reset` selects the member by `reset_mask`. Until then,
-    its rewards are 0, `terminated` and `truncated` keep their values, and no noise is drawn. The noise model is that of
-    de Bruin et al. (2018, eqs. 1 and 2).
+    After the end of its episode, a member does not change until `reset` restarts it. Until then, its rewards are 0,
+    `terminated` and `truncated` keep their values, and no noise is drawn. The noise model is that of de Bruin et al.
+    (2018, eqs. 1 and 2).
 
     Args:
         plant: The plant, or its name for `make_plant`.
         num_envs: Number of members M.
         parameters: Values of the plant's parameters by name, if `plant` is a name.
-        frequency: Control rate [Hz]. The number of steps in an episode must be whole. The default is the plant's rate.
+        frequency: Control rate [Hz]; by default the plant's. The number of steps in an episode must be whole.
         sensor_noise: Standard deviation of the noise that is added to every normalised state.
         actuator_noise: Standard deviation of the noise that is added to every normalised action.
         seed: Root seed of the noise and of random initial states.
@@ -169,13 +169,13 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
             actions: Commanded actions `[M, A]`, which are clipped to [-1, 1].
 
         Returns:
-            observation: Noisy normalised states, float32 `[M, S]`.
+            observation: Noisy normalised states that are observed, float32 `[M, S]`.
             reward: Unscaled rewards, float64 `[M]`.
             terminated: Whether each member has reached a terminal state, bool `[M]`.
             truncated: Whether a time limit or the simulator has ended each episode, bool `[M]`.
-            infos: Arrays by name. `true_state` contains all states, normalised and without noise, float32 `[M, S]`.
-                `sensor_noise` and `actuator_noise` contain the noise on observed states and on actions, float32.
-                `event` contains the plant's events in this step as bits, int64 `[M]`. Plants may add further arrays.
+            infos: Arrays by name. `true_state` has all states, normalised and without noise, float32 `[M, S]`.
+                `sensor_noise` and `actuator_noise` have the noise on observed states and on actions, float32. `event`
+                contains the plant's events in this step as bits, int64 `[M]`. Plants may add further arrays.
         """
         if not self._started:
             raise ResetNeeded("call reset() on every member before step()")

@@ -74,9 +74,9 @@ def plant_names() -> tuple[str, ...]:
 
 
 def is_installed(name: str) -> bool:
-    """Return whether a plant of this name needs no code except that of installed packages.
+    """Return whether a plant of this name needs only code of installed packages.
 
-    This holds for built-in plants, for plants of installed packages, and for tasks of Gymnasium whose names import no
+    This holds for built-in plants, for plants of installed packages, and for tasks of Gymnasium whose names contain no
     file or module. A stored file may name only such plants.
     """
     registered = name.startswith(GYMNASIUM) and ":" not in name.removeprefix(GYMNASIUM)
@@ -102,7 +102,7 @@ def stored_plant(stored: str, given: str | None, parameters: Mapping[str, Parame
 
 
 def missing(name: str) -> str:
-    """Return the command that installs the missing packages of a plant, or an empty text if none is missing."""
+    """Return the command that installs the missing packages of a plant, or an empty string if none is missing."""
     entry = _PLANTS.get(PLANTS.spelled(name), Entry(""))
     here = not entry.needs or importlib.util.find_spec(entry.needs) is not None
     if entry.outgrown_by and here:

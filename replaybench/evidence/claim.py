@@ -33,7 +33,7 @@ class Claim:
     A cell is one combination of plant, learner, strategy, noise and control rate, with all its seeds. The contrast of a
     seed is the sum of the measure over the cells `plus`, minus the sum over the cells `minus`, minus `level`. All cells
     use the same seeds, so differences are paired. Scores are rewards or returns, as the plant defines them. The
-    relative score μ_r is 0 for random control and 1 for dynamic programming.
+    normalised score μ_r is 0 for random control and 1 for dynamic programming.
 
     Attributes:
         id: Name of the claim, unique in its paper.
@@ -52,8 +52,8 @@ class Claim:
             "greedy": mean μ_r of the last greedy episodes;
             "reward": mean score of the last training episodes;
             "whole": mean score of all training episodes;
-            "first STEPS", "last STEPS": mean score of the training episodes in the first or last control steps;
-            "evaluation", "evaluation STEPS": mean score of all evaluations, or of those in the last control steps;
+            "first STEPS", "last STEPS": mean score of the training episodes in the first or last STEPS steps;
+            "evaluation", "evaluation STEPS": mean score of all evaluations, or of those in the last STEPS steps;
             "noise SIGNAL": mean absolute noise of a signal in the replayed experiences, divided by the expectation
             σ √(2/π) (de Bruin et al., 2018, table 6);
             "metric NAME": mean of a metric of the learner over the last tenth of the run.
@@ -79,16 +79,16 @@ class Claim:
     printed: str = ""
 
     def cells(self) -> tuple[list[Cell], list[Cell]]:
-        """Return the cells (conditions of a study) that enter the contrast with positive and with negative sign.
+        """Return the cells (combinations of settings) that enter the contrast with positive and with negative sign.
 
-        The cells have the paper's number of seeds and episodes. If a condition is divided into several cells with
-        different seeds, only the first cell is included.
+        The cells have the paper's number of seeds and episodes. If the seeds of a cell are divided into several blocks,
+        only the first block is included.
         """
         cells = [self._cell(named) for named in (*self.plus, *self.minus)]
         return cells[: len(self.plus)], cells[len(self.plus) :]
 
     def presets(self) -> list[str]:
-        """Return the preset of each cell (condition of a study) in the contrast, with positive cells first."""
+        """Return the preset of each cell (combination of settings) in the contrast, with positive cells first."""
         return [place.get("preset", self.preset) for place in self.places()]
 
     @property
@@ -97,7 +97,7 @@ class Claim:
         return -1 if self.expects.endswith("less") else 1
 
     def denied(self) -> Claim | None:
-        """Return the claim with "more" or "less" that this claim negates, or None if this claim is no negation."""
+        """Return the claim ("more" or "less") that this claim negates, or None if it negates none."""
         direction: Literal["less", "more"] = "less" if self.upwards < 0 else "more"
         return replace(self, expects=direction) if self.expects.startswith("not ") else None
 
@@ -187,8 +187,8 @@ class Verdict:
 def judge(claims: Sequence[Claim], effects: Sequence[Effect | None]) -> list[Verdict]:
     """Judge all claims of one paper with control of the family-wise error rate (Holm, 1979).
 
-    An effect is relevant if its interquartile mean and its mean are at least the smallest effect of interest,
-    `Claim.relevance`. "Significantly" means that the test (p < 0.05) and the 95 % interval agree.
+    An effect is relevant if its interquartile mean and, except for rise times, its mean are at least the smallest
+    effect of interest, `Claim.relevance`. "Significantly" means that the test (p < 0.05) and the 95 % interval agree.
 
     - A claim that expects "more" is reproduced if the effect is relevant and significantly above zero. If the effect is
       significantly smaller than relevant, the verdict is "contradicted". If such an effect is also significantly above

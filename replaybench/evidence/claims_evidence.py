@@ -32,7 +32,7 @@ from replaybench.runtime.errors import UserError
 
 
 class Correction(NamedTuple):
-    """A mistake of a learner that was corrected. Results of the earlier code do not count as evidence.
+    """A corrected mistake of a learner. Results from before the correction do not count as evidence.
 
     Attributes:
         learner: Name of the learner. Variants of this learner are affected, too.
@@ -66,7 +66,7 @@ class Evidence:
     Attributes:
         data: Content of `results.nc`.
         study: Content of `study.toml`.
-        numerics: Version of the numerical code for each cell (condition of the study) by cell id. Cells that are not
+        numerics: Version of the numerical code for each cell (combination of settings), by cell id. Cells that are not
             listed have the version of `data`.
     """
 
@@ -97,11 +97,11 @@ class Evidence:
         return {tuple(self.axes[axis][i] for axis, i in zip(AXES, at, strict=True)) for at in np.argwhere(there)}
 
     def holds(self, cell: Cell) -> bool:
-        """Return whether the run folder has results for a cell (condition of a study), with equal settings."""
+        """Return whether the run folder has results for a cell (combination of settings), with equal settings."""
         return _place(cell) in self.places and not list(self.differences(cell))
 
     def version(self, cell: Cell) -> int:
-        """Return the oldest version of the numerical code that computed runs of a cell (condition of a study)."""
+        """Return the oldest version of the numerical code that computed runs of a cell (combination of settings)."""
         whole = int(self.data.attrs["numerics_version"])
         if "cell" not in self.data.coords:
             return whole
@@ -109,9 +109,9 @@ class Evidence:
         return min(self.numerics.get(each, whole) for each in ids)
 
     def differences(self, cell: Cell) -> Iterator[str]:
-        """Yield each setting, as text, in which the stored results differ from a cell (condition of a study).
+        """Yield, as text, each setting whose value in the stored results differs from that of a cell.
 
-        A mistake of the earlier code that computed the results also counts as a difference.
+        A known mistake (`CORRECTIONS`) of the code version that computed the results also counts.
         """
         for each in CORRECTIONS:
             affected = cell.learner.partition(":")[0] == each.learner and re.search(each.strategy, cell.strategy)
@@ -172,7 +172,7 @@ def read_evidence(path: Path) -> Evidence:
 
 
 def measured(evidence: Evidence, cell: Cell, measure: str) -> Floats:
-    """Return a measure of a cell (condition of a study) for each seed, with NaN for failed or missing runs.
+    """Return a measure of a cell (combination of settings), `[seeds]`, with NaN for failed or missing runs.
 
     `measure` is a name such as "final"; `Claim.measure` lists all of them.
     """
@@ -217,8 +217,8 @@ class Finding:
 def find(claim: Claim, runs: Sequence[Evidence]) -> Finding | None:
     """Compute the effect of a claim from the results in run folders, or return None if some results are missing.
 
-    The conditions that a claim compares may come from several run folders with equal root seed and number of episodes.
-    Only the results with the most episodes are used. Results with different root seeds are pooled.
+    The cells that a claim compares may come from several run folders with equal root seed and number of episodes. Only
+    the results with the most episodes are used. Results with different root seeds are pooled.
     """
     for place in claim.places():  # a quick test, because it takes long to build cells
         if not any(all(value in run.axes.get(axis, [value]) for axis, value in place.items()) for run in runs):

@@ -33,7 +33,7 @@ _STEPS: Final = 20
 def learner_cell(
     learner: str, strategy: str = "FULL[PER]", settings: Mapping[str, Any] | None = None, updating: int = 2
 ) -> Cell:
-    """Return a small training run of a learner on the pendulum, with a few seeds, as a cell of a study for tests.
+    """Return a cell for tests: a short training of a learner on the pendulum, with a few seeds.
 
     `updating` is the number of episodes with updates, which follow the learner's warm-up episodes.
     """

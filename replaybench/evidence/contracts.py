@@ -30,7 +30,7 @@ S = TypeVar("S")
 Promises = Mapping[str, Callable[[S], str]]
 """Required behaviours as text, each with a function that tests it.
 
-The function returns a description of the fault, or an empty text if the behaviour is as required.
+The function returns a description of the fault, or an empty string if the behaviour is as required.
 """
 
 
@@ -50,7 +50,7 @@ def checked(promises: Promises[S], subject: S) -> Iterator[tuple[str, str]]:
 
 
 def difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
-    """Compare two dictionaries of arrays, and return a text with the names of unequal arrays, or an empty text.
+    """Compare two dictionaries of arrays, and return the names of unequal arrays as text, or an empty string.
 
     The comparison is bit for bit, and NaN equals NaN. An array that only one dictionary has counts as unequal.
     """
@@ -111,7 +111,7 @@ class _Rule(TraceRule):
 class Run:
     """A simulated training run that alternates between storing an episode and sampling a few batches.
 
-    Random numbers replace the TD errors. `members` are the numbers of the learners. Each learner has its own buffer.
+    Random numbers replace the TD errors. `members` are the numbers of the members, each with its own buffer.
     """
 
     def __init__(self, case: Case, members: Sequence[int]) -> None:
@@ -125,12 +125,12 @@ class Run:
         self.traces, self.number = traces, 0
 
     def random(self, number: int, *shape: int) -> Floats32:
-        """Return random numbers in [0, 1) of the given shape for each learner, seeded by learner and `number`."""
+        """Return random numbers in [0, 1), `[M, *shape]`, which are seeded by each member and `number`."""
         seeds = [[member, number] for member in self.replay.members]
         return np.stack([np.random.Generator(np.random.PCG64(seed)).random(shape, np.float32) for seed in seeds])
 
     def collect(self) -> None:
-        """Store an episode of random experiences for each learner, with slightly different lengths."""
+        """Store an episode of random experiences for each member, with slightly different lengths."""
         last = _STEPS - 1 - (self.number + np.array(self.replay.members)) % 3
         widths = {**_FIELDS, **dict.fromkeys(self.traces, 1)}
         for t in range(_STEPS):

@@ -35,7 +35,7 @@ from replaybench.runtime.errors import UserError, unknown
 from replaybench.runtime.quantities import duration, gigabytes
 
 Scale = Literal["quick", "standard", "paper"]
-"""Size of a reproduction: a short trial, enough runs to decide claims, or the paper's numbers of seeds and episodes."""
+"""Size of a reproduction: a trial, enough seeds to detect large effects, or the paper's seeds and episodes."""
 
 FOLDER: Final = Path(__file__).parent / "presets"
 _PAPER: Final = "paper.toml"
@@ -47,7 +47,7 @@ class Paper:
 
     Attributes:
         title: Authors, year, title and journal.
-        seeds: Number of seeds per condition in the paper.
+        seeds: Number of seeds per cell (combination of settings) in the paper.
         scales: Settings of the studies, by scale. Settings under the key `study` apply to all scales.
         reduced: Sentences that describe differences from the paper at any scale.
         reduced_on: Further sentences that apply to studies on one plant, by the plant's name.
@@ -68,7 +68,7 @@ class Figure:
     Attributes:
         figure: Name in the paper, for example "Figure 12".
         shows: One line that describes the comparison.
-        seeds: Number of seeds per condition in the paper; None for the number in `Paper.seeds`.
+        seeds: Number of seeds per cell in the paper; None for the number in `Paper.seeds`.
         reduced: Sentences that describe further differences from the paper at any scale.
         scales: Settings of the study, by scale. Settings under the key `study` apply to all scales.
     """
@@ -97,7 +97,7 @@ class Preset:
 
     @property
     def missing(self) -> str:
-        """The command that installs a missing library for a plant of the preset, or an empty text."""
+        """The command that installs a missing library for a plant of the preset, or an empty string."""
         plants = (plant for grid in self.study("paper").grids() for plant in grid.plants)
         return next((command for plant in plants if (command := missing(plant))), "")
 
@@ -192,10 +192,10 @@ def folder_of(preset: Preset, scale: Scale) -> Path:
 
 
 def show_presets(console: Console, scale: Scale, workers: int, time: bool) -> None:
-    """Print a table of all presets (studies that reproduce figures), with conditions, memory and estimated duration.
+    """Print a table of all presets (studies that reproduce figures), with cells, memory and estimated duration.
 
     A duration is printed only if the speed of the preset's runs has been measured on this machine. If `time` is True,
-    unknown speeds are measured first, which takes some seconds per learner and plant.
+    unknown speeds are measured first, which takes a few seconds per learner and plant.
     """
     plans = [(preset, preset.study(scale)) for preset in presets()]
     watched = track(plans, "planning", console=console, transient=True, disable=not console.is_terminal)
@@ -259,7 +259,7 @@ def announce(console: Console, preset: Preset, scale: Scale) -> None:
 def take_over(study: Study, folder: Path) -> int:
     """Copy results that a study needs from run folders next to `folder`, and return the number of copied cells.
 
-    A cell is one condition of the study. Cells with equal ids have equal results. Buffer files are not copied.
+    A cell is one combination of settings. Cells with equal ids have equal results. Buffer files are not copied.
     """
 
     def finished(neighbour: RunFolder) -> bool:

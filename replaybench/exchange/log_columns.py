@@ -27,7 +27,7 @@ OPTIONAL: Final = ("reward", "terminated")
 EPISODE: Final = "episode"
 """Name of the column whose number changes where an episode begins."""
 TRUNCATED: Final = "truncated"
-"""Name of the column that is not 0 in the last row of a truncated episode."""
+"""Name of the column that is nonzero in the last row of a truncated episode."""
 
 
 def parse_columns(tokens: Iterable[str]) -> dict[str, str]:
@@ -151,7 +151,7 @@ def nearest(name: str, columns: Iterable[str]) -> str | None:
 
 
 RATE_TOLERANCE: Final = 0.01
-"""Largest relative difference between the rate that the user states and the rate of the time column."""
+"""Largest relative difference between the control rate that the user states and that of the time column."""
 _TOO_SLOW: Final = 0.01
 """Fraction of the plant's default rate below which a measured rate indicates a wrong unit of time."""
 _UNITS: Final = {"ms": 1e3, "µs": 1e6, "ns": 1e9}
@@ -273,7 +273,7 @@ Missing = Literal["refuse", "drop", "interpolate"]
 
 
 def complete_steps(log: Log, plant: Plant, mapping: Mapping[str, str]) -> Bools:
-    """Return whether a complete control step starts at each row of a log.
+    """Return whether a complete control step starts at each row of a log, bool `[rows]`.
 
     The row must have no empty cell in the columns of `mapping`, and the next row none in the columns of states.
     """

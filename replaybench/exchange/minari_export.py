@@ -64,8 +64,8 @@ def whole_episodes(recording: Recording, index: int, limit: int | None) -> Itera
 def step_columns(recording: Recording, indices: Sequence[int]) -> dict[str, list[Any]]:
     """Return the steps of some learners in the order of collection, as columns of a table in physical units.
 
-    `indices` are indices of learners in `recording.members`. The result is a dictionary
-    from the title of a column to its values.
+    `indices` are indices of learners in `recording.members`. The result is a dictionary from the title of a column to
+    its values.
     """
     plant, arrays = recording.plant, recording.arrays
     seen = seen_states(plant.name, plant.state_names, recording.facts.observe)
@@ -162,7 +162,7 @@ def export_buffer(
         member: Index of the only learner whose experiences are exported; all learners by default.
         plant_name: Name of the plant, which is needed if the plant is defined in a user's Python file.
         root: Folder of the Minari datasets; Minari's own folder by default.
-        progress: Function that is called with the number of written episodes and their total number.
+        progress: Function that is called with the number of written episodes and the number of all episodes.
     """
     folder = dataset_folder(dataset_id, root)
     need_minari()

@@ -1,4 +1,4 @@
-"""Conversion of a Minari dataset to the replay buffer of one learner, with the episodes in their order.
+"""Conversion of a Minari dataset to the replay buffer of one learner, with the episodes in their original order.
 
 The command `export` writes observations and actions as normalised states and commands of the plant. The conversion
 expects the same form. If the plant is a Gymnasium task and another program wrote the dataset, the values are normalised

@@ -2,8 +2,8 @@
 
 A recording is the buffer of one independent run. The stored experiences are first added to empty buffers in their
 original order, through the retention rule of the strategy. Training follows, in update phases as long as those after an
-episode. Learner i replays recording i of the file. If there are more learners than recordings, the recordings repeat in
-order. Some strategies sample by the agent's state. Such strategies get the observations of the recording, from the
+episode. Learner i replays the i-th usable recording. If there are more learners than recordings, the recordings repeat
+in order. Some strategies sample by the agent's state. Such strategies get the observations of the recording, from the
 first to the last. For a recording that does not fit into memory, batches are read from its file instead.
 """
 

@@ -63,8 +63,8 @@ class OfflineScores:
     def rows(self) -> list[tuple[str, str, str]]:
         """Return the rows of a table that compares the final score with the recorded data and reference controllers.
 
-        Each row has a label, the reward, and the relative reward μ_r (0: random control, 1: dynamic programming).
-        Reward and μ_r are texts, with a mean over runs and its 95 % interval, or a dash if there is no value.
+        Each row has a label, the reward, and the score μ_r (0: random control, 1: dynamic programming). Reward and μ_r
+        are strings, with a mean over runs and its 95 % interval, or a dash if there is no value.
         """
         found = {f"offline: {self.label}, {self.updates[-1]} updates": self.reward[:, -1], **self.levels()}
         known = {LABELS[name]: getattr(self.reference, name.removeprefix("reference_")) for name in LABELS}

@@ -77,9 +77,9 @@ def export_policy(
     """Export the greedy policy of one learner, and print the size of the policy and its cost per control step.
 
     Args:
-        member: Index of the learner; None selects the learner with the best last greedy episode.
+        member: Index of the learner; None selects that of `best_member`.
         form: C source, PyTorch program or ONNX model. The default follows the suffix of `output`, or is C.
-        output: File to write. By default, it has the name of the policy file with the suffix of the form.
+        output: File to write. By default, it has the name of the policy file with the suffix .h, .pt2 or .onnx.
         plant, learner: Names, which are needed if plant or learner are defined in a user's Python file.
     """
     form = form or "c" if output is None else _form_of(output, form)

@@ -64,7 +64,7 @@ class Recording:
         noise: Standard deviation of the normalised sensor and actuator noise; 0 if it is not known.
         arrays: Arrays of the file by name; empty if batches are to be read from the file during training.
         members: Indices of the learners whose experiences are finite. Other learners are not used.
-        orders: Buffer indices of each learner in `members`, in the order in which the experiences were collected.
+        orders: Buffer indices of each learner in `members`, in the order of collection; empty if `arrays` is empty.
         failed: Number of requested learners that are not used.
         changed: Whether the definition of the plant has changed since the file was written.
     """
@@ -110,13 +110,13 @@ class Recording:
         return make_task(self.plant, self.frequency, cell.discount if cell else "fixed", self.facts.observe)
 
     def settings(self, learner: str) -> dict[str, Any]:
-        """Return the settings with which the named learner filled the buffer, or no settings for another learner."""
+        """Return the settings with which the named learner filled the buffer, or {} if another learner filled it."""
         cell = self.facts.cell
         own, other = (algorithm_of(name) for name in (learner, cell.learner if cell else ""))
         return dict(cell.settings) if cell and own == other else {}
 
     def check_fields(self, learner: str, fields: Mapping[str, int]) -> None:
-        """Raise `UserError` unless the file contains the extra fields that the named learner replays.
+        """Raise `UserError` if the file lacks extra fields that the named learner replays.
 
         `fields` is the width of each field by name.
         """
@@ -235,7 +235,7 @@ def curves(recording: Recording) -> tuple[Floats, Integers]:
 
 
 def recorded_rewards(recording: Recording) -> Floats:
-    """Return the mean episode score of each learner in a buffer file, or an empty array if it cannot be computed.
+    """Return the mean episode score of each learner in `recording.members`, or an empty array if it is unknown.
 
     If the plant scores episodes by mean reward, the result always exists. If the plant scores episodes by return, all
     collected experiences must be in memory.

@@ -57,7 +57,7 @@ class Summary:
     """A summary of recorded control steps.
 
     Attributes:
-        inferred: Whether the rate was determined from the time column.
+        inferred: Whether the control rate was determined from the time column.
         reward_from: Name of the column of rewards; None if the plant's reward function computed them.
         plane: Fraction of the bins of a two-dimensional histogram of the states that contain data; None unless the
             plant has two states.
@@ -112,10 +112,9 @@ def _dimension(name: str, unit: str, values: Floats, low: float, high: float, bi
 
 
 def plane_coverage(plant: Plant, x: Floats) -> float | None:
-    """Return the fraction of the plane of two states that recorded states visit, or None for other plants.
+    """Return the fraction of the plane of two states that recorded states visit, or None without exactly two states.
 
-    The plane of the plant's two state ranges is divided into bins. `x` has N states in physical units, `[N, 2]`. The
-    result is None unless the plant has two states.
+    The plane of the plant's two state ranges is divided into bins. `x` has N states in physical units, `[N, 2]`.
     """
     if x.shape[1] != 2:
         return None
@@ -220,7 +219,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def member_arrays(plant: Plant, values: Mapping[str, np.ndarray], episode: Integers) -> Arrays:
-    """Return the arrays of a buffer file that holds N recorded steps of one learner.
+    """Return the arrays `[1, N, …]` of a buffer file that holds N recorded steps of one learner.
 
     Args:
         values: Normalised observations, actions and next observations `[N, width]`, and unscaled rewards and

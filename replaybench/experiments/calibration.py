@@ -1,7 +1,7 @@
 """Estimates of how long a study takes on this machine.
 
 A cell is one combination of a study's settings, with seeds that run together. Cells that differ only in noise, seeds
-and number of episodes form a class, because their steps take equally long. One cell of each class runs for some
+and number of episodes form a class, because their steps take equally long. One cell of each class runs for a few
 seconds, and the measured speed is stored.
 """
 
@@ -87,7 +87,7 @@ def estimate(
         everyone: All cells of the study. Reference controllers, such as random control, are needed for all plants.
         rule: Rule for the grid of dynamic programming, which is one of the reference controllers.
         workers: Number of worker processes.
-        measure: Whether to measure unknown speeds in trial runs of some seconds.
+        measure: Whether to measure unknown speeds of CPU cells in trial runs of a few seconds.
         compiles: Whether to measure also cells whose functions must first be compiled.
         progress: Called with the number of finished classes of cells and the number of all classes. A class contains
             equally fast cells.

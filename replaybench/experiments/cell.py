@@ -185,7 +185,7 @@ class CellRun:
         return self.env.steps_per_episode
 
     def learn(self, updates: int) -> int:
-        """Update every learner at most `updates` times to measure the speed, and return the number of updates."""
+        """Update every member at most `updates` times to measure the speed, and return the number of updates."""
         at_once = min(updates, max(1, int(self.updates_per_phase)))
         for _ in range(updates // at_once):
             update_phase(self.agent, self.replay, at_once, 0.0, self.episodes)

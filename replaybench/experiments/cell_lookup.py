@@ -161,7 +161,7 @@ def load_policy(
     frequency: float | None = None,
     seed: int | None = None,
 ) -> Policy:
-    """Load a trained policy from a policy file, or from the folder of a study's run.
+    """Load a trained policy from a policy file or a run folder.
 
     A policy file holds one policy for each seed. A run folder holds policy files for all combinations of settings.
 

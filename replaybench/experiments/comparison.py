@@ -59,15 +59,14 @@ class ReferenceRow(NamedTuple):
 def beats_random(final: Floats, random: float) -> bool:
     """Return whether the mean of the finite final rewards exceeds the reward of random control.
 
-    If the reward of random control is unknown (NaN), the result is True. If only final rewards are unknown, the result
-    is False.
+    The result is True if the reward of random control is NaN, and otherwise False without finite final rewards.
     """
     finite = final[np.isfinite(final)]
     return bool(np.isnan(random) or (finite.size and finite.mean() > random))
 
 
 def why_same(data: xr.Dataset) -> str:
-    """Return a text that explains why some runs have equal rewards in all episodes."""
+    """Explain in words why some runs have equal rewards in all episodes."""
     if "shared_from" in data.coords and (data["shared_from"] != "").any():
         return "their buffers never filled, so that retention decided nothing"
     return "equal rewards in all episodes, as of buffers that never fill"
@@ -216,7 +215,7 @@ def final_scores(data: xr.Dataset) -> xr.DataArray:
 
 
 def scaled(data: xr.Dataset) -> xr.DataArray:
-    """Return a mask of the noises and rates at which the normalised score μ_r of one plant is defined."""
+    """Return a mask of the noise levels and control rates at which the normalised score μ_r of one plant is defined."""
     return mu_r(data, data["reference_dp"]).notnull()
 
 
@@ -247,8 +246,8 @@ def compared(data: xr.Dataset, baseline: str, axis: Axis = "strategy") -> list[C
     """Compare each combination of settings with a baseline, which has the value `baseline` on the given axis.
 
     All other settings of the baseline are equal. Differences are taken seed by seed, without failed runs. p values are
-    corrected for all tests at one noise and rate (Holm, 1979). Noises are compared in one family of tests per rate, and
-    rates in one family per noise. Where μ_r is undefined, rewards are compared within a plant and rate only.
+    corrected for all tests at one noise and control rate, except along the compared axis (Holm, 1979). Where μ_r is
+    undefined, rewards are compared within a plant and control rate only.
     """
     plants = _plants(data)
     cells = ("noise", "frequency", "learner", "strategy")

@@ -1,10 +1,10 @@
 """The labelled dataset (xarray) of a study's results.
 
 The axes are plant, learner, strategy, noise, frequency, seed and episode. Points that are not in the study, or not run
-yet, are NaN. Rewards are unscaled scores of episodes: the mean reward per step, or the return.
-Rewards include exploration, except in greedy episodes and evaluations. If updates follow a number of steps, the axis
-`episode` counts iterations. An iteration has as many steps as the longest episode, and its reward is the mean over the
-episodes that ended in it.
+yet, are NaN. Rewards are unscaled scores of episodes: the mean reward per step, or the return. Rewards include
+exploration, except in greedy episodes and evaluations. If updates follow a number of steps, the axis `episode` counts
+iterations. An iteration has as many steps as the longest episode, and its reward is the mean over the episodes that
+ended in it.
 """
 
 import json
@@ -229,7 +229,7 @@ def episode_metric(data: xr.Dataset) -> str:
 
 
 def rule_of(data: xr.Dataset) -> Rule | None:
-    """Return the rule that chose one plant's grid for dynamic programming ("paper" or "converged"), if known."""
+    """Return the rule that chose one plant's grid for dynamic programming, or None if the rule is unknown."""
     rule = str(data["reference_rule"].item()) if "reference_rule" in data.coords else ""
     return cast(Rule, rule) if rule in get_args(Rule) else None
 
@@ -248,19 +248,19 @@ def counted_in(data: xr.Dataset) -> str:
 
 
 def the_last(data: xr.Dataset, of: str = "") -> str:
-    """Return a text that names the episodes which a final score averages, such as "the last 100 episodes"."""
+    """Name the episodes that a final score averages, such as "the last 100 episodes"."""
     last, counted = last_of(data), f"{of} {counted_in(data)}".strip()
     which = f"all {last}" if last == data.sizes["episode"] else f"the last {last}"
     return f"{which} {counted}" if last > 1 else f"the last {counted.removesuffix('s')}"
 
 
 def last_of(data: xr.Dataset) -> int:
-    """Return how many of the last episodes or iterations the final score of one plant's runs averages."""
+    """Return the number of last episodes or iterations over which one plant's final scores are averaged."""
     return last_episodes(data.sizes["episode"], in_iterations(data))
 
 
 def steps_done(data: xr.Dataset, where: Mapping[str, str] | None = None) -> Floats:
-    """Return the mean number of steps of one plant's runs after 0, 1, …, E episodes or iterations, shape `[E + 1]`."""
+    """Return the mean number of steps of one plant's runs in the first 0, 1, …, E episodes or iterations, `[E + 1]`."""
     if in_iterations(data):
         if "whole_steps" not in data:
             raise UserError("these results do not say how long iterations are; run the sweep again to rewrite them")
@@ -285,8 +285,7 @@ def mu_r(data: xr.Dataset, reward: xr.DataArray) -> xr.DataArray:
     """Compute the normalised score μ_r of rewards (de Bruin et al., 2018, section 5.1).
 
     The score is 0 for random control, and 1 for dynamic programming at the same noise and control rate. The score is
-    NaN if the reward of dynamic programming is not clearly higher than that of random control. The difference must be
-    at least a fifth of |reward of random control|.
+    NaN if dynamic programming exceeds random control by less than a fifth of |reward of random control|.
     """
     span = data["reference_dp"] - data["reference_random"]
     usable = span >= SMALLEST_SPAN * abs(data["reference_random"])
@@ -352,7 +351,7 @@ def score_key(name: str) -> str:
 
 
 def describe(data: xr.Dataset) -> str:
-    """Return a JSON text with the axes of a dataset, the values on each axis, and the names of variables."""
+    """Return as JSON the axes of a dataset, up to 20 values on each axis, and the names of variables."""
     axes = {
         str(axis): data[axis].values.tolist() if size <= 20 else f"{size} values" for axis, size in data.sizes.items()
     }

@@ -133,7 +133,7 @@ class DeviceCell:
         self._count()
 
     def complete_buffers(self, lengths: Floats) -> None:
-        """Copy from the GPU to the host all data that a buffer file contains.
+        """Copy all data of a buffer file from the GPU to the host.
 
         Args:
             lengths: Mean number of steps of each member's episodes in each of E rounds (episodes or iterations);

@@ -361,7 +361,7 @@ class Display:
                 self._board.write(key, state, new["reward"])
 
     def reference(self, cell: Cell, ends: Reference) -> None:
-        """Report the scores of reference controllers, such as random control, for a cell's plant, rate and noise."""
+        """Report the scores of reference controllers, such as random control, under a cell's conditions."""
         point = {"plant": cell.plant, "frequency": cell.frequency, "noise": cell.noise}
         self._write(event("reference", **point, random=float(ends.random), dp=float(ends.dp), usable=ends.usable))
 

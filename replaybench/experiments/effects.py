@@ -22,7 +22,7 @@ _DRAWN: Final = 10_000
 
 
 def flipped(differences: Floats) -> Floats:
-    """Compute two-sided p values of the paired sign-flip (permutation) test.
+    """Compute two-sided p values `[...]` of the paired sign-flip (permutation) test of the mean.
 
     With up to 13 seeds, all sign patterns are counted. With more seeds, the observed pattern and 10,000 random
     patterns are counted. Without seeds, p values are 1.
@@ -34,7 +34,7 @@ def flipped(differences: Floats) -> Floats:
 
 
 def surpassed(differences: Floats, statistic: Statistic = "mean") -> Floats:
-    """Compute one-sided p values of the hypothesis that a statistic of paired differences is at most 0.
+    """Compute one-sided p values `[...]` of the hypothesis that a statistic of paired differences is at most 0.
 
     The sign-flip test is exact for symmetric differences, and approximate for other differences (see
     `benchmarks/evidence/interval_coverage.py`). Without seeds, p values are 1.
@@ -129,7 +129,7 @@ def assured_share(runs: int) -> float:
 
 
 def profile(sample: Floats, levels: Floats) -> Floats:
-    """Compute the performance profile of a sample, which is the fraction of runs with a score above each of L levels.
+    """Compute the performance profile `[L]` of a sample: the fraction of runs with a score above each of L levels.
 
     Failed runs (NaN) are above no level.
     """
@@ -138,7 +138,7 @@ def profile(sample: Floats, levels: Floats) -> Floats:
 
 
 def profile_band(sample: Floats, levels: Floats) -> tuple[Floats, Floats]:
-    """Compute lower and upper pointwise 95 % bounds of a performance profile (Clopper and Pearson, 1934)."""
+    """Compute lower and upper pointwise 95 % bounds `[L]` of a performance profile (Clopper and Pearson, 1934)."""
     from scipy.stats import beta
 
     runs = len(sample)
@@ -221,8 +221,8 @@ def seeds_to_tell(sd: float, distance: float, tests: int = 1) -> int | None:
     """Compute the number of seeds with which a paired test detects a difference with a power of 0.8.
 
     The power is that of Student's t test, at a level that a sign-flip test of these seeds can reach. For example, a
-    sign-flip test of seven differences has no p value between 1/128 and 2/128. The result is None for more than 9,999
-    seeds, or if `sd` is unknown.
+    sign-flip test of seven differences has no p value between 1/128 and 2/128. The result is None above 9,999 seeds, or
+    if `sd` is NaN or `distance` is 0.
 
     Args:
         sd: Standard deviation of the paired differences.

@@ -40,12 +40,12 @@ class LiveEpisodes:
 
     @property
     def reward(self) -> Floats:
-        """The mean score of the ended episodes of each member (learner), with NaN if no episode has ended."""
+        """The mean score `[M]` of the ended episodes of each member (learner); NaN if none has ended."""
         return self._mean(self._scores)
 
     @property
     def steps(self) -> Floats:
-        """The mean length of the ended episodes of each member (learner) in steps, with NaN if no episode has ended."""
+        """The mean number of steps `[M]` of the ended episodes of each member (learner); NaN if none has ended."""
         return self._mean(self._lengths)
 
     def _mean(self, total: Floats) -> Floats:
@@ -132,7 +132,7 @@ def _count_step(
 
 
 class PlantModel:
-    """A model that computes synthetic experiences of M learners from the noise-free plant and the agents' policies."""
+    """A model that computes synthetic experiences of M members from the noise-free plant and the members' policies."""
 
     def __init__(self, env: PopulationEnv, agent: Learner) -> None:
         self.env, self.agent = env, agent
@@ -167,9 +167,9 @@ class PlantModel:
         return plant.normalise_state(after), reward, terminated
 
     def explore(self, observation: Floats32) -> Explored:
-        """Return the actions that the agents would take at these observations in the current step, with exploration."""
+        """Return the exploring actions that the members would choose at these observations in the current step."""
         return self.agent.perturb(observation)
 
     def deviation(self, observation: Floats32, action: Floats32) -> Floats32:
-        """Return the distance ‖a − π(s)‖₁ of each member's action a from the action of the member's policy π."""
+        """Return the distance ‖a − π(s)‖₁ of each member's action a from that of the member's policy π, `[M]`."""
         return np.asarray(np.abs(action - self.agent.act(observation)).sum(axis=1), np.float32)

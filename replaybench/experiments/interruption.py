@@ -158,7 +158,7 @@ def _handlers(
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Replace unprintable characters of a text by escape sequences, except the characters in `keep`."""
+    """Replace unprintable characters of a string by escape sequences, except the characters in `keep`."""
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 

@@ -28,7 +28,7 @@ def training_episode(env: PopulationEnv, agent: Learner, replay: Replay, episode
 
 
 def training_steps(agent: Learner, replay: Replay, episodes: LiveEpisodes, steps: int, episode: int) -> None:
-    """Run some training steps of every member (independent learner) with exploration, and store the experiences.
+    """Run `steps` training steps of every member (independent learner) with exploration, and store the experiences.
 
     If the episode of a member ends, the next episode begins at once. Exploration depends on `episode`, the number of
     the training iteration.
@@ -46,7 +46,7 @@ def begin(agent: Learner, episodes: LiveEpisodes, chosen: Bools, episode: int) -
 
 
 def step(agent: Learner, replay: Replay, episodes: LiveEpisodes) -> None:
-    """Choose an action, step the plant and store the experience, for every learner whose episode is running."""
+    """Choose an action, step the plant and store the experience, for every member with a running episode."""
     observation, active = episodes.observation, episodes.active
     tried = agent.explore(observation, active)
     successor, reward, terminated, truncated, info = episodes.env.step(tried.action)
@@ -71,13 +71,13 @@ def step(agent: Learner, replay: Replay, episodes: LiveEpisodes) -> None:
 
 
 def update_phase(agent: Learner, replay: Replay, updates: int, progress: float, episodes: LiveEpisodes) -> None:
-    """Update every learner a number of times, with batches from the learner's own replay buffer.
+    """Update every member `updates` times, with batches from the member's own replay buffer.
 
-    On-policy learners first do one update with the newest experiences. If sampling does not depend on results of
-    updates, such as TD errors, batches for several updates are sampled together.
+    On-policy learners do one more update before these, with the newest experiences. If sampling does not depend on TD
+    errors or other results of updates, batches for several updates are sampled together.
 
     Args:
-        progress: Finished fraction of the run, from 0 to 1. Sampling schedules depend on this fraction.
+        progress: Finished fraction of the run or of `horizon_steps`, from 0 to 1, on which sampling schedules depend.
     """
     if agent.on_policy:
         agent.update(newest_batch(replay))

@@ -24,8 +24,8 @@ from replaybench.runtime.quantities import duration
 class Round(NamedTuple):
     """The state of a cell (combination of settings) of a study after a training episode or iteration.
 
-    A cell trains several members, which are runs with different seeds. An iteration is a
-    fixed number of steps, which equals the largest possible length of an episode.
+    A cell trains several members, which are runs with different seeds. An iteration is a fixed number of steps, which
+    equals the largest possible length of an episode.
 
     Attributes:
         done: Number of finished episodes or iterations.
@@ -150,7 +150,7 @@ class JournalReader:
 
 
 def number(new: Mapping[str, Any], name: str, default: float = math.nan) -> float:
-    """Return the entry `name` of an event from an untrusted file, or the default if it is no finite number."""
+    """Return the entry `name` of an event from an untrusted file, or the default if it is not a finite number."""
     value = new.get(name)
     plain = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15
     return float(value) if plain and value is not None else default
@@ -178,13 +178,13 @@ def repeating(seconds: float, action: Callable[[], object]) -> Iterator[None]:
 
 
 def plain_lines(console: Console, words: Callable[[], str]) -> contextlib.AbstractContextManager[None]:
-    """Print the text of `words` every 30 s while the `with` block runs, except on a terminal or a quiet console."""
+    """Print lines as `printed_lines` does, except on a terminal or a quiet console."""
     quiet = console.is_terminal or console.quiet
     return contextlib.nullcontext() if quiet else printed_lines(console, words)
 
 
 def printed_lines(console: Console, words: Callable[[], str]) -> contextlib.AbstractContextManager[None]:
-    """Print the elapsed time and the text of `words` every 30 s, while the `with` block runs.
+    """Print the elapsed time and the result of `words` every 30 s, while the `with` block runs.
 
     A line that equals the previous line is not printed.
     """

@@ -21,7 +21,7 @@ def make_task(plant: Plant, frequency: float, discount: str, observe: Sequence[s
     """Return the properties of a plant that a learner needs: array sizes, discount and reward scale.
 
     With `discount` "horizon", discount and reward scale are adapted to the control rate, so that the horizon in seconds
-    is equal at every rate (de Bruin et al., 2018, section 6.4). Otherwise, the values of the plant are returned.
+    is equal at every control rate (de Bruin et al., 2018, section 6.4). Otherwise, the plant's values are returned.
     """
     ratio = plant.frequency / frequency if discount == "horizon" else 1.0
     return Task(
@@ -34,7 +34,7 @@ def make_task(plant: Plant, frequency: float, discount: str, observe: Sequence[s
 
 
 def horizon(discount: float, frequency: float) -> str:
-    """Return a text with the horizon 1 / (1 − γ) of a discount γ, in control steps and in seconds."""
+    """Describe the horizon 1 / (1 − γ) of a discount γ, in control steps and in seconds."""
     if discount >= 1.0:
         return f"γ = {discount:.6g} looks to the end of an episode"
     steps = 1.0 / (1.0 - discount)
@@ -53,13 +53,13 @@ def updates_after(steps: int, episode: int, strategy: Strategy, learner: Any) ->
 def with_phases(strategy: Strategy, learner: Any, steps: int, every: int) -> Strategy:
     """Return a strategy whose ERE sampling (Wang & Ross, 2019) has the right phase length, in updates.
 
-    A phase covers the longest episode. A strategy is returned unchanged if it has no ERE, or if updates are not more
-    frequent than episodes.
+    A phase covers the longest episode. A strategy is returned unchanged if it has no ERE, or if update phases are at
+    least an episode apart.
 
     Args:
         learner: The learner or its settings.
         steps: Number of steps of the longest episode.
-        every: Number of steps between updates; 0 if updates follow each episode.
+        every: Number of steps between update phases; 0 if an update phase follows each episode.
 
     Raises:
         UserError: A phase has fewer than two updates.

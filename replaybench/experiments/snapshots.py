@@ -29,7 +29,7 @@ _EARLY: Final = (0.01, 0.03, 0.06)
 def snapshot_rounds(rounds: int) -> list[int]:
     """Return the numbers of the training episodes after which snapshots are taken, counted from 1.
 
-    Snapshots follow the last episode of each tenth of a run with `rounds` episodes, and some early episodes.
+    Snapshots are taken at the end of each tenth of a run with `rounds` episodes, and at 1, 3 and 6 % of the run.
     """
     return sorted({math.ceil(share * rounds - 1e-9) for share in _EARLY} | set(tenth_ends(rounds)))
 
@@ -252,13 +252,13 @@ def solved_surfaces(plant: Plant, frequency: float, rule: Rule | None, pixels: i
 
 
 def write_solved(folder: RunFolder, fingerprint: str, frequency: float, solved: Solved) -> None:
-    """Store the greedy policy of dynamic programming for a plant's fingerprint (hash) and rate in a run folder."""
+    """Store the greedy policy of dynamic programming for a plant's fingerprint and control rate in a run folder."""
     arrays: dict[str, Any] = {"value": solved.value, "action": solved.action, "path": solved.path}
     write_record(_place(folder, fingerprint, frequency), _KIND, {"reward": solved.reward}, arrays)
 
 
 def read_solved(folder: RunFolder, fingerprint: str, frequency: float) -> Solved | None:
-    """Read the greedy policy of dynamic programming for a plant and rate, or return None if it is not stored."""
+    """Read the greedy policy of dynamic programming for a plant and control rate, or None if it is not stored."""
     path = _place(folder, fingerprint, frequency)
     if not fingerprint.isalnum() or not path.is_file():
         return None

@@ -1,4 +1,4 @@
-"""Initial weights of learners from stored policies, as the `[start.NAME]` tables of a study name them."""
+"""Initial weights of learners from the stored policies that `[start.NAME]` tables of a study name."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Start:
 
     Attributes:
         policy: Path of a policy file, of the file's folder, or of a run folder with one combination of plant, learner,
-            strategy, noise and rate.
+            strategy, noise and control rate.
         member: Index of the stored learner from which all seeds start. By default, seeds take the stored learners in
             turn.
         content: Checksum that the weights must have, as stored in the `study.toml` of a run. Empty for any weights.
@@ -48,7 +48,7 @@ class Start:
     content: str = ""
 
     def load_into(self, agent: Learner, seeds: Iterable[int]) -> None:
-        """Load the stored weights into `agent`, which holds one learner for each of the seeds."""
+        """Load the stored weights into `agent`, which has one member for each of the seeds."""
         facts, stored = self._read()
         weights = self._take(stored, seeds)
         try:

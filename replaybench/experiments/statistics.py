@@ -2,7 +2,7 @@
 
 Runs are resampled, never episodes. Failed runs (a reward is not finite) are counted and have no score. Collapsed runs
 (`dead`, with a final score below μ_r = 0.2) are counted, too, and have scores. Intervals equal those of
-`scipy.stats.bootstrap` to 6e-15. This module needs a fifth of the time.
+`scipy.stats.bootstrap` to 6e-15, in a fifth of the time.
 """
 
 from dataclasses import dataclass
@@ -68,7 +68,7 @@ class Bootstrap:
 def bootstrap(samples: Floats, statistic: Statistic = "mean") -> Bootstrap:
     """Compute the bootstrap distribution of a statistic of each sample.
 
-    Samples have shape `[..., n]`. The n values of a sample may not all be equal.
+    Samples have shape `[..., n]`. The n values of a sample must not all be equal.
     """
     size = samples.shape[-1]
     if statistic == "interquartile mean":
@@ -171,7 +171,7 @@ class Scores:
     Attributes:
         final: Mean μ_r of the last episodes of each run.
         best: μ_r of the best episode of each run.
-        rise: Number of the first episode with μ_r ≥ 0.8, or the number of all episodes if there is none (`censored`).
+        rise: First episode (from 1) with μ_r ≥ 0.8, or the number of all episodes if there is none (`censored`).
         dead: Whether the run collapsed, with a final score below 0.2.
         censored: Whether no episode of the run reached μ_r ≥ 0.8.
     """

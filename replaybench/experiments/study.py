@@ -44,7 +44,7 @@ Buffers = Literal["final", "compressed", "none"]
 """How the replay buffers of a cell are stored at its end."""
 
 SINCE: Final = {"horizon_steps": 0, "evaluate_every_steps": 0, "evaluation_episodes": 10}
-"""Keys that cells stored by earlier versions lack, with the values that they had."""
+"""Keys that cells of earlier versions lack, with the values that those versions used."""
 
 FINAL_EPISODES: Final = 100
 
@@ -79,12 +79,12 @@ class Study:
     Attributes:
         strategies: Retention and sampling rules of the replay buffer, such as `FULL[PER]`.
         noise: Standard deviations of sensor and actuator noise, in normalised units.
-        frequency: Control rates in Hz. If the list is empty, each plant has its own rate.
+        frequency: Control rates in Hz. If the list is empty, each plant has its own control rate.
         grid: Grids whose union is the study. By default, the study is one grid.
         episodes: Number of training episodes, or of iterations if updates follow a number of steps. An iteration has as
             many steps as the longest episode.
-        update_every: Number of steps between updates; 0 for updates after each episode. By default, each plant has its
-            own value. With a number of steps, a new episode begins as soon as an episode ends.
+        update_every: Number of steps between update phases; 0 for updates after each episode. By default, each plant
+            has its own value. With a number of steps, a new episode begins as soon as an episode ends.
         block: Number of seeds that run together as one population. On a GPU, all seeds run together.
         capacity: Number of experiences in a bounded buffer, unless its retention names a capacity (`FIFO(5000)`).
         greedy_every: Number of training episodes between greedy episodes, from which nothing is learned.
@@ -93,10 +93,10 @@ class Study:
         evaluate_every_steps: Number of control steps per seed between evaluations without exploration; 0 for none.
             Evaluations begin at the end of an episode or iteration, and nothing is learned from them.
         evaluation_episodes: Number of episodes in each evaluation.
-        discount: "fixed" keeps the plant's discount at every rate. "horizon" keeps the plant's horizon in seconds, and
-            scales rewards accordingly (de Bruin et al., 2018, section 6.4). A number is the discount γ of a control
-            step. A list of numbers is a further axis, and learners are then named `DDPG:discount=0.99`. The tables of
-            plants and learners may also contain `discount`. The value of a learner takes precedence.
+        discount: "fixed" keeps the plant's discount at every control rate. "horizon" keeps the plant's horizon in
+            seconds, and scales rewards accordingly (de Bruin et al., 2018, section 6.4). A number is the discount γ of
+            a control step. A list of numbers is a further axis, and learners are then named `DDPG:discount=0.99`. The
+            tables of plants and learners may also contain `discount`. The value of a learner takes precedence.
         reference: Grid of the dynamic programming that defines the score 1. "converged" refines the plant's grid until
             the result no longer changes. "paper" uses the grid that the plant declares. By default, each plant has its
             own choice. Learning does not depend on this grid.
@@ -473,7 +473,7 @@ def changed(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
 def reference_cells(cells: Iterable[Cell]) -> dict[tuple[str, float, float], Cell]:
     """Return, for each plant, control rate and noise, the cell (combination of settings) with the greatest discount.
 
-    The scores of reference controllers, such as random control, are computed with the plant of this cell.
+    Reference controllers, such as random control, are scored on this cell's plant, with its discount.
     """
     chosen: dict[tuple[str, float, float], Cell] = {}
     for cell in cells:
@@ -484,5 +484,5 @@ def reference_cells(cells: Iterable[Cell]) -> dict[tuple[str, float, float], Cel
 
 
 def last_episodes(count: int, iterations: bool) -> int:
-    """Return how many of the last episodes (at most 100) or iterations (a tenth) a final score averages."""
+    """Return the number of last episodes (at most 100) or iterations (a tenth) over which a final score averages."""
     return max(1, count // 10) if iterations else min(FINAL_EPISODES, count)

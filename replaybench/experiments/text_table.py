@@ -31,7 +31,7 @@ def plain_table(
 
 @dataclass(frozen=True)
 class FittedTable:
-    """A table of texts that adapts to the width of the terminal.
+    """A table that adapts to the width of the terminal.
 
     The table becomes narrower in three steps. First, a column with equal values in all rows is written once above the
     table. Second, names are written on a separate line above the numbers of each row. Third, unimportant columns are
@@ -40,7 +40,7 @@ class FittedTable:
     Attributes:
         names: Headings of the columns that contain names.
         right: Headings of the columns that are aligned to the right.
-        droppable: Headings of the columns that may be left out, with important columns first.
+        droppable: Headings of the columns that may be left out, the most important first.
     """
 
     headings: Sequence[str]
@@ -52,7 +52,7 @@ class FittedTable:
     caption: str = ""
 
     def add(self, *cells: str | Text) -> None:
-        """Append a row with one text for each column."""
+        """Append a row with one entry for each column."""
         self.rows.append(tuple(Text(cell) if isinstance(cell, str) else cell for cell in cells))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -133,7 +133,7 @@ def _lines(parts: Sequence[Text], width: int) -> list[Text]:
 
 
 class PlainTable(NamedTuple):
-    """A table whose cells are plain texts."""
+    """A table whose entries are plain strings."""
 
     title: str
     headings: Sequence[str]
@@ -142,20 +142,20 @@ class PlainTable(NamedTuple):
 
 
 class Collector(Console):
-    """A console that stores texts and tables in `found` instead of printing them."""
+    """A console that stores strings and tables in `found` instead of printing them."""
 
     def __init__(self) -> None:
         super().__init__(quiet=True)
         self.found: list[str | PlainTable] = []
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Store texts and tables instead of printing them."""
+        """Store strings and tables instead of printing them."""
         for each in objects:
             table = isinstance(each, Table | FittedTable)
             self.found.append(_plain_table(each) if table else _plain(each, options.get("markup", True)))
 
     def text(self, form: str) -> str:
-        """Return the stored tables as Markdown (`md`), or join the tables and return `json` or `csv`."""
+        """Return the stored tables as Markdown (`md`), or the rows of all tables together as `json` or `csv`."""
         tables = [each for each in self.found if isinstance(each, PlainTable)]
         rows = [[dict(zip(each.headings, row, strict=True)) for row in each.rows] for each in tables]
         if form == "md":
@@ -167,7 +167,7 @@ class Collector(Console):
         return rows_text(list(values), form)
 
     def html(self) -> str:
-        """Return all stored texts and tables as HTML."""
+        """Return all stored strings and tables as HTML."""
         parts = []
         for part in self.found:
             if isinstance(part, str):

@@ -95,8 +95,8 @@ def _progress(folder: RunFolder, cell: Cell) -> tuple[str, float, int]:
 def reached(folder: RunFolder, cell: Cell) -> str:
     """Return the progress of an unfinished cell as text, for example "at 81 of 1200".
 
-    A cell is one combination of settings of a study. The numbers count episodes or iterations. The text is empty if the
-    cell has no checkpoint.
+    A cell is one combination of settings. The numbers count episodes or iterations. The result is empty if the cell has
+    no checkpoint.
     """
     checkpoint = folder.cell(cell.id) / "checkpoint.h5"
     if not checkpoint.is_file():
@@ -126,8 +126,7 @@ def show_plan(
 
     Args:
         cluster: Address of a Dask scheduler. If None, the sweep runs on this machine.
-        measure: Whether to measure the speed of those combinations of settings whose speed is not known yet. Each
-            measurement takes some seconds.
+        measure: Whether to measure unknown speeds of cells (combinations of settings), for a few seconds each.
 
     Raises:
         UserError: The sweep needs more memory or disk space than is free.

@@ -72,7 +72,7 @@ def random_actions(scene: Scene) -> Predict:
 def shots(scene: Scene, predict: Predict, every: int = 1) -> Iterator[Shot]:
     """Yield pictures of one or more episodes.
 
-    Each episode yields a picture of its start, one after each `every` control steps, and one of its end.
+    Each episode yields a picture of its start, one after every `every` control steps, and one of its end.
     """
     noise: dict[str, Any] = {"sensor_noise": scene.noise, "actuator_noise": scene.noise, "observe": scene.observe}
     settings: dict[str, Any] = {"frequency": scene.frequency, "seed": scene.seed, "role": "evaluation", **noise}
@@ -126,7 +126,7 @@ def show(
 
     Args:
         output: Film to write (.gif or .mp4). If None, a window opens.
-        policy: Path of a policy file, and index of one of its policies, or None for the best one. If `policy` is None,
+        policy: Path of a policy file, and index of a policy or None for that of `best_member`. If `policy` is None,
             actions are random.
         learner: Name of the policy's learner, needed only if the learner is in a Python file.
         noise: Standard deviation of the noise, in normalised units. By default, it is that of the policy's training, or

@@ -58,7 +58,7 @@ class BulletInvertedDoublePendulum(BulletPlant):
         )
 
     def reward(self, before: Readings, now: Readings, action: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return the two terms of each robot's reward `[M, 2]`, and whether the poles of each robot have fallen `[M]`.
+        """Return the two terms `[M, 2]` of each robot's reward, and whether its poles have fallen, `[M]`.
 
         The terms are 10 and −0.01 x² − (y + 0.3 − 2)², where x and y [m] are the position of the upper pole's centre.
         The reward of upright poles is 9.36.

@@ -68,7 +68,7 @@ class Readings:
         self.place = cut[2].reshape(len(rows), parts, 3)  # centres of mass of `parts` and `still` [m]
         # Of the root, `[M, 3]` or empty: centre of mass [m]; roll, pitch and yaw [rad]; velocity [m/s].
         self.root, self.attitude, self.speed = cut[3:6]
-        self.on_ground, self.on_other = cut[6:]  # `[M, F]`, 1 for a foot that touches the floor, or anything else
+        self.on_ground, self.on_other = cut[6:]  # `[M, F]`, 1 for a foot on the floor, and on anything else
         assert parts == 0 or np.shares_memory(self.place, rows)
 
 
@@ -140,7 +140,7 @@ class World:
         self._call(self._bullet.setPhysicsEngineParameter, fixedTimeStep=interval, numSubSteps=substeps)
 
     def restart(self, positions: Sequence[float]) -> None:
-        """Restore the state after loading, at rest, and set the joints to `positions`.
+        """Restore the state after loading, at rest, and set the joints to `positions` [rad or m].
 
         PyBullet's saved state includes contacts and the initial values of the solver. An episode is therefore equal to
         one in a new client.
@@ -151,7 +151,7 @@ class World:
         self._still_places = self._places(self._still)
 
     def step(self, torques: Sequence[float]) -> None:
-        """Advance by one control step under constant torques, which are forces for sliding joints."""
+        """Advance by one control step under constant torques [N m], or forces [N] for sliding joints."""
         bullet, client = self._bullet, self.client
         bullet.setJointMotorControlArray(
             self._body, self._motors, bullet.TORQUE_CONTROL, forces=torques, physicsClientId=client
@@ -392,7 +392,7 @@ class BulletPlant(FixedStepPlant):
     reference_episodes = 5
 
     def starts(self, uniform: Floats) -> Floats:
-        """Return the positions `[n, J]` of J joints at the start of n episodes, from uniform numbers in [0, 1)."""
+        """Return the start positions `[n, J]` of J joints in n episodes, from uniform numbers `[n, J]` in [0, 1)."""
         raise NotImplementedError
 
     def observe(self, now: Readings) -> Floats:
@@ -400,7 +400,7 @@ class BulletPlant(FixedStepPlant):
         raise NotImplementedError
 
     def reward(self, before: Readings, now: Readings, action: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return the K terms of each robot's reward `[M, K]`, and whether each new state is terminal `[M]`.
+        """Return the K terms `[M, K]` of each robot's reward, and whether each new state is terminal, `[M]`.
 
         Args:
             before, now: Sensor readings before and after this control step.

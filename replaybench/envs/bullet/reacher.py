@@ -68,7 +68,7 @@ class BulletReacher(BulletPlant):
         return np.stack([*states, speed[1]], axis=1)
 
     def reward(self, before: Readings, now: Readings, action: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return the three terms of each arm's reward `[M, 3]`, and False `[M]`, because no state is terminal.
+        """Return the three terms `[M, 3]` of each arm's reward, and False `[M]`, because no state is terminal.
 
         The terms are `100 (d − d′)`, `−0.1 Σ|a ω/10| − 0.01 Σ|a|` and `−0.1 s`. Here d and d′ [m] are the tip's
         distances from the target before and after the step, a are normalised torques, and ω joint speeds [rad/s]. s is

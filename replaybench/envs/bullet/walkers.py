@@ -34,15 +34,15 @@ class Walker(BulletPlant):
 
     Observations are the height relative to the start, the bearing of the flag, the velocity in axes that turn with the
     yaw angle, and the roll and pitch angles. They also contain the angle of each joint relative to its range, the speed
-    of each joint, and which feet touch the floor. All observations are clipped to ±5. Contacts are those at the current
-    control step, whereas Roboschool returns the contacts at the previous control step.
+    of each joint, and which feet touch the floor. All normalised observations are clipped to ±5. Contacts are those at
+    the current control step, whereas Roboschool returns the contacts at the previous control step.
 
     A subclass declares the class attributes that have no values here, and may override `alive`.
     """
 
     substeps: float = 4.0
     start_noise: float = 0.1  # largest angle of the joints at the start [rad]
-    place: str = "links"  # whose mean position measures progress: all "links", as in Roboschool, or the "bodies"
+    place: str = "links"  # progress is of the mean position of all "links", as in Roboschool, or of the "bodies"
 
     file: ClassVar[str]
     joints: ClassVar[dict[str, tuple[float, float, float]]]
@@ -50,8 +50,7 @@ class Walker(BulletPlant):
     links: ClassVar[tuple[str, ...]]
     """Names of the bodies except the torso."""
     helpers: ClassVar[tuple[str, ...]]
-    """Names of the massless links that Bullet inserts between bodies, one for each degree of freedom except the
-    last."""
+    """Names of the massless links that Bullet inserts, one for each slide and hinge of the model."""
     feet: ClassVar[tuple[str, ...]]
     start_height: ClassVar[float]
     """Height of the torso at the start [m]."""
@@ -111,7 +110,7 @@ class Walker(BulletPlant):
         return np.concatenate([np.stack(general, axis=1), now.attitude[:, :2], joints, now.on_ground], axis=1)
 
     def reward(self, before: Readings, now: Readings, action: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return the five terms of each robot's reward `[M, 5]`, and whether the robot has fallen `[M]`.
+        """Return the five terms `[M, 5]` of each robot's reward, and whether the robot has fallen, `[M]`.
 
         The terms are ±1 (+1 unless fallen), `(d − d′)/0.0165`, `−2 mean|a q̇/10| − 0.1 mean a²`, `−0.2 n` and `−c`.
         Here d and d′ [m] are the distances from the flag before and after the step, a are normalised torques, and q̇
@@ -137,7 +136,7 @@ class Walker(BulletPlant):
         return terms, ~alive
 
     def alive(self, now: Readings) -> NDArray[np.bool_]:
-        """Return whether each of M robots has not fallen, bool `[M]`."""
+        """Return whether each robot still stands, bool `[M]`: by default above 0.8 m and leaning by less than 1 rad."""
         upright: NDArray[np.bool_] = (now.root[:, 2] > 0.8) & (np.abs(now.attitude[:, 1]) < 1.0)
         return upright
 
@@ -163,7 +162,7 @@ def _helpers(*numbers: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class BulletHopper(Walker):
-    """A robot with one leg, which falls if its torso is below 0.8 m or leans by 1 rad (Roboschool)."""
+    """A robot with one leg, which falls if its torso is at 0.8 m or below, or leans by 1 rad (Roboschool)."""
 
     name = "BulletHopper"
     file = "hopper.xml"
@@ -180,7 +179,7 @@ class BulletHopper(Walker):
 
 @dataclass(frozen=True, kw_only=True)
 class BulletWalker2d(Walker):
-    """A robot with two legs, which falls if its torso is below 0.8 m or leans by 1 rad (Roboschool)."""
+    """A robot with two legs, which falls if its torso is at 0.8 m or below, or leans by 1 rad (Roboschool)."""
 
     name = "BulletWalker2d"
     file = "walker2d.xml"

@@ -272,7 +272,7 @@ class VortexWake(DraftingEngine):
         return {"state": self.state, "laws": laws, "applied": self.applied}
 
     def frame(self, member: int) -> NDArray[np.uint8]:
-        """Return an image uint8 `[320, 640, 3]` of an ellipse in a vortex wake, without the effect of the ellipse."""
+        """Return an image uint8 `[320, 640, 3]` of an ellipse in the vortex wake, which is drawn as if undisturbed."""
         columns, rows = np.linspace(VIEW[0], VIEW[1], 211), np.linspace(VIEW[2], VIEW[3], 106)
         water = vorticity(columns, rows, float(self.state[member, 7]))
         return self.picture().frame(water, VIEW, self.state[member, :3], self.applied[member])

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from replaybench.runtime.streams import Stream
 
 PERIOD: Final = 4.90  # period of vortex shedding [T]; the Strouhal number is 0.204
-VORTICES: Final = 20  # number of vortices, the newest ones
+VORTICES: Final = 20  # number of vortices in the model, from the newest on
 SHED_AT: Final = 0.227  # x at which vortices appear [D]
 SHED_SPEED: Final = 0.02  # initial drift of vortices [U]
 DRIFT_SPEED: Final = 0.60  # final drift of vortices [U]
@@ -78,9 +78,9 @@ def vortex(number: int, phase: float) -> tuple[float, ...]:
 
 @kernel
 def street(phase: float) -> NDArray[np.float64]:
-    """Return the states of all vortices at a phase of the wake in [0, 1), `[VORTICES, 7]`.
+    """Return the states `[VORTICES, 7]` of all vortices at a phase of the wake in [0, 1), the newest vortex first.
 
-    A row contains what `vortex` returns: x, y, circulation, squared core radius, and the rates of x, y and circulation.
+    The columns are x, y [D], circulation [U D], squared core radius [D²], and the rates of x, y and circulation.
     """
     rows = np.empty((VORTICES, 7))
     for number in range(VORTICES):
@@ -94,9 +94,9 @@ def street(phase: float) -> NDArray[np.float64]:
 def flow(x: float, y: float, vortices: NDArray[np.float64]) -> Field:
     """Return the velocity and acceleration of the water at (x, y) for the `vortices` from `street`.
 
-    A vortex turns the water at the rate `Γ/2π g` with `g = (1 − e^{−r²/c})/r²`. Here Γ is the circulation of
-    the vortex, c its squared core radius, and r the distance from its centre. The acceleration is `∂u/∂t + (u·∇)u`,
-    with every term in closed form.
+    A vortex turns the water at the rate `g Γ/(2π)` with `g = (1 − e^{−r²/c})/r²`. Here Γ is the circulation of the
+    vortex, c its squared core radius, and r the distance from its centre. The acceleration is `∂u/∂t + (u·∇)u`, with
+    every term in closed form.
     """
     reach = x * x + y * y + SOURCE_CORE
     strength = SOURCE / (2.0 * math.pi)
@@ -128,7 +128,7 @@ def flow(x: float, y: float, vortices: NDArray[np.float64]) -> Field:
 
 @kernel
 def vorticity(x: NDArray[np.float64], y: NDArray[np.float64], phase: float) -> NDArray[np.float64]:
-    """Return the vorticity at all points with coordinates in `x` and `y` and a phase in [0, 1), `[len(y), len(x)]`."""
+    """Return the vorticity [U/D] at all points with coordinates x and y, `[len(y), len(x)]`, at a phase in [0, 1)."""
     vortices = street(phase)
     out = np.zeros((y.size, x.size))
     for k in range(VORTICES):
@@ -168,7 +168,7 @@ def fill_table(table: NDArray[np.float32]) -> None:
 def wake_table() -> NDArray[np.float32]:
     """Return a table of the velocity and acceleration of the water over one period, a flat read-only float32 array.
 
-    In C order, the axes are the phase, x, y, and the four numbers that `flow` returns.
+    In C order, the axes are the phase (`PHASES`), x and y (`NODES` each), and the four numbers that `flow` returns.
     """
     table = np.empty(PHASES * _SHEET, np.float32)
     fill_table(table)
@@ -304,17 +304,17 @@ FELT: Final = (
 
 
 def records(laws: Laws, count: int) -> NDArray[np.void]:
-    """Return an array `[count]` of dtype `LAWS` with the same constants of the forces for every ellipse."""
+    """Return an array `[count]` of dtype `LAWS` with the constants `laws` for every ellipse."""
     return np.full(count, np.array(tuple(laws), LAWS))
 
 
 def vary(
     records: NDArray[np.void], laws: Laws, spreads: Mapping[str, float], draws: Stream, chosen: NDArray[np.bool_]
 ) -> None:
-    """Draw new force coefficients for chosen ellipses, each the coefficient in `laws` times a random factor e^s.
+    """Draw new constants for chosen ellipses: the constants in `laws`, each times its own random factor e^s.
 
-    s is uniform in ±spread, and `spreads` has the spread of each coefficient by its name. Coefficients with a spread of
-    0 are not changed. `records` `[M]`, of dtype `LAWS`, is changed in place for the ellipses marked in `chosen` `[M]`.
+    s is uniform in ±spread, and `spreads` has the spread of each constant by its name. Constants with a spread of 0 are
+    not changed. `records` `[M]`, of dtype `LAWS`, is changed in place for the ellipses marked in `chosen` `[M]`.
     """
     names = [name for name, spread in spreads.items() if spread > 0.0]
     if names:

@@ -290,7 +290,7 @@ def handed_over(space: Space[Any]) -> Callable[[Vector], Any]:
 
 
 def normalisation(name: str, space: Space[Any]) -> tuple[Floats, Floats, Floats]:
-    """Return centre, scale and limit of each component of a task's observations. Observations must be vectors."""
+    """Return centre, scale and limit of each component of a task's observations, which must be vectors."""
     supported = "supported is a one-dimensional Box (a flat vector of numbers)"
     if space.is_np_flattenable:
         supported += "; register it with additional_wrappers=(FlattenObservation.wrapper_spec(),)"

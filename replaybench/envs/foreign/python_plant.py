@@ -48,14 +48,14 @@ class PythonPlant(Plant):
             dt: Length of the control step [s].
 
         Returns:
-            state: Next state `[S]`.
+            state: Next state in physical units `[S]`.
             reward: Reward of the step.
             terminated: Whether the next state is terminal.
         """
         raise NotImplementedError
 
     def start(self, uniform: Vector) -> ArrayLike:
-        """Return the state `[S]` in which an episode begins, by default `initial_state`.
+        """Return the physical state `[S]` in which an episode begins, by default `initial_state`.
 
         Args:
             uniform: Random numbers for this episode, uniform in [0, 1), float64 `[S]`.
@@ -113,7 +113,7 @@ class OneByOne(Engine):
 
 
 def started(plant: PythonPlant, uniform: Vector) -> Vector:
-    """Call the method `start` of a plant, and raise a `UserError` with file and line if the method fails."""
+    """Return the state `[S]` from the method `start` of a plant, or raise a `UserError` with file and line."""
     try:
         x = np.asarray(plant.start(uniform.copy()), np.float64)
     except Exception as error:
@@ -122,7 +122,7 @@ def started(plant: PythonPlant, uniform: Vector) -> Vector:
 
 
 def stepped(plant: PythonPlant, x: Vector, u: Vector, dt: float) -> tuple[Vector, float, bool]:
-    """Call the method `step` of a plant, and raise a `UserError` with file and line if the method fails."""
+    """Return the results of the method `step` of a plant, or raise a `UserError` with file and line."""
     try:
         after, reward, terminated = plant.step(x.copy(), u.copy(), dt)
         after, reward, terminated = np.asarray(after, np.float64), float(reward), bool(terminated)

@@ -18,7 +18,8 @@ Role = Literal["training", "evaluation"]
 """The purpose of an environment, which selects its random streams."""
 
 NanActions = Literal["raise", "fail"]
-"""The response to a NaN action. "raise" raises an error, and "fail" makes the later rewards of the episode NaN."""
+"""The response to a NaN action: "raise" an error, or "fail", which makes the rewards NaN from here to the episode's
+end."""
 
 
 def check_population(
@@ -82,7 +83,7 @@ def whole_steps(plant: str, seconds: float, frequency: float) -> int:
 
 
 def whole_substeps(plant: str, seconds: float, episode: int, frequency: float) -> int:
-    """Return how many physics steps one control step contains at the control rate `frequency` [Hz].
+    """Return the number of physics steps in a control step at the control rate `frequency` [Hz].
 
     A physics step lasts `seconds`, and an episode consists of `episode` physics steps. A `UserError` is raised if the
     result is not whole or does not divide `episode`.
@@ -159,14 +160,14 @@ DOMAINS: Final[dict[str, Domain]] = {
 
 
 def check_scalar(plant: Any, name: str) -> None:
-    """Raise `UserError` unless the attribute `name` of a plant has a valid value."""
+    """Raise `UserError` if the attribute `name` of a plant has an invalid value."""
     domain, value = DOMAINS[name], getattr(plant, name)
     if not domain.fits(value):
         raise UserError(f"plant {type(plant).__name__}: {name} must be {domain.words}, not {shown(value)}")
 
 
 def check_tuple(plant: Any, name: str, names: str | None = None) -> None:
-    """Raise `UserError` unless the attribute `name` of a plant is a tuple of valid values.
+    """Raise `UserError` if the attribute `name` of a plant is not a tuple of valid values.
 
     `names` is the name of another tuple of the plant, such as "state_names". If `names` is given, both tuples must have
     the same length.
@@ -184,7 +185,7 @@ def check_tuple(plant: Any, name: str, names: str | None = None) -> None:
 
 
 def check_range(plant: Any, low: str, high: str) -> None:
-    """Raise `UserError` unless each lower bound of a plant is below the upper bound at the same position.
+    """Raise `UserError` if a lower bound of a plant is not below the upper bound at the same position.
 
     `low` and `high` are the names of the attributes with the bounds.
     """

@@ -43,7 +43,7 @@ class Engine(ABC):
         observed: States of each member in physical units and without noise, float64 `[M, S]`.
         reward: Unscaled reward of each member in the last step, float64 `[M]`.
         terminated: Whether the last step reached a terminal state, bool `[M]`.
-        truncated: Whether the last step ended the episode for a reason other than the time limit, bool `[M]`.
+        truncated: Whether the simulator ended the episode in the last step without a terminal state, bool `[M]`.
         event: Events in the last step as bits, int64 `[M]`. Each plant defines the meaning of its bits.
         draws: Random streams of the members for randomness within an episode. `PopulationEnv` sets and saves them.
         frequency: Control rate [Hz].

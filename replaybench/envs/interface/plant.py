@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Vector = NDArray[np.float64]
-"""A float64 array `[S]` or `[A]` in physical units: a state or an action."""
+"""A float64 array `[S]` or `[A]`: a state or an action, in physical units unless stated otherwise."""
 
 Params = tuple[float, ...]
 """The values of a plant's parameters, in the order of its dataclass fields."""
@@ -45,7 +45,7 @@ Parameter = float | str
 """The value of one parameter of a plant."""
 
 EpisodeMetric = Literal["mean reward", "return"]
-"""The score of an episode: the mean of its rewards per step, or their sum."""
+"""The score of an episode: the mean or the sum of the rewards of its steps."""
 
 NAMES: Final = ("name", "state_names", "action_names")
 PER_STATE: Final = ("state_units", "state_center", "state_scale", "periodic", "observation_limit")
@@ -55,12 +55,12 @@ SCALARS: Final = ("episode_seconds", "reward_scale", "frequency", "discount", "u
 
 
 def quantity(name: str, value: float, unit: str) -> str:
-    """Return a text with the name, the value and the unit of a quantity. Quantities may have no unit."""
+    """Format a quantity with three digits, as in "angle = +1.57 rad", without a unit if it has none."""
     return f"{name} = {with_unit(f'{value:+.3g}', unit)}"
 
 
 def with_unit(value: str, unit: str) -> str:
-    """Append a unit to the text of a value. The text stays unchanged if the quantity has no unit."""
+    """Append a unit to a formatted value, unless the unit is "", "1" or "–"."""
     return value if unit in _NO_UNIT else f"{value} {unit}"
 
 
@@ -105,7 +105,7 @@ class Plant:
     changed: ClassVar[Mapping[str, float]] = MappingProxyType({})
     """Attributes whose declared values are replaced, with the new values. Only `discount` can be replaced."""
     update_every: ClassVar[int] = 0
-    """Default number of control steps between updates of a learner. With 0, a learner is updated after each episode."""
+    """Default number of control steps between update phases. With 0, an update phase follows each episode."""
     episode_metric: ClassVar[EpisodeMetric] = "mean reward"
     reference_episodes: ClassVar[int] = 1000
     """Number of episodes over which the scores of reference controllers, such as random control, are averaged."""
@@ -136,11 +136,11 @@ class Plant:
         raise NotImplementedError
 
     def made_of(self) -> str:
-        """Return a text that identifies the code on which the plant's behaviour depends, as a part of `fingerprint`."""
+        """Return the part of `fingerprint` that identifies the code on which the plant's behaviour depends."""
         raise NotImplementedError
 
     def steps_per_episode(self, frequency: float) -> int:
-        """Return the number of control steps in an episode, or raise `UserError` for an unsupported rate [Hz]."""
+        """Return the number of control steps in an episode, or raise `UserError` for an unsupported `frequency`."""
         return whole_steps(self.name, self.episode_seconds, frequency)
 
     def __post_init__(self) -> None:
@@ -162,7 +162,7 @@ class Plant:
 
     @classmethod
     def with_discount(cls, discount: float) -> type[Self]:
-        """Return this class with another discount factor, or raise `UserError` unless the factor is in [0, 1]."""
+        """Return this class with another discount factor, or raise `UserError` if the factor is outside [0, 1]."""
         if not SHARE.fits(discount):
             raise UserError(f"plant {cls.__name__}: discount must be {SHARE.words}, not {shown(discount)}")
         same: Any = cls  # for mypy, a `type[Self]` is not hashable
@@ -199,12 +199,12 @@ class Plant:
         return physical
 
     def is_choice(self, action: ArrayLike) -> NDArray[np.bool_]:
-        """Return for each normalised action `[..., A]` whether the plant accepts the action without rounding."""
+        """Return whether the plant applies each component of normalised actions unrounded, bool `[..., A]`."""
         rounded = self.normalise_action(self.denormalise_action(action))
         return np.isclose(rounded, action, rtol=0.0, atol=1e-6) | (not self.action_choices)
 
     def choices(self, action: int) -> str:
-        """Return the discrete values of the action with index `action` as text, in physical units."""
+        """Return the physical values of the discrete action with index `action` as text, shortened if over 6."""
         count, low, high = self.action_choices[action], self.action_low[action], self.action_high[action]
         values = [f"{value:.6g}" for value in np.linspace(low, high, count)]
         return ", ".join(values if count <= 6 else [*values[:3], "…", values[-1]])
@@ -215,12 +215,12 @@ class Plant:
         return (high + low) / 2, (high - low) / 2
 
     def described_signals(self, observe: Sequence[str] = ()) -> dict[str, list[dict[str, Any]]]:
-        """Return the metadata of the observed states and of the actions that files store.
+        """Return the metadata that files store about the observed states and the actions.
 
         The result has the lists "states" and "actions", with one dict for each signal. The dict contains the name,
         unit, centre and scale of the signal. The physical value is `center + scale * stored value`. States also have
-        the key `periodic`, and discrete actions the key `choices`. `observe` names the observed states. If `observe`
-        is empty, all states are described.
+        the key `periodic`, and discrete actions the key `choices`. `observe` contains the names of the observed states.
+        If it is empty, all states are described.
         """
         keys = ("name", "unit", "center", "scale")
         middle, half = self.action_range()
@@ -239,7 +239,7 @@ class Plant:
         }
 
     def episode_score(self, total: NDArray[np.float64], steps: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the scores `[M]` of M episodes, given their total rewards `[M]` and their numbers of steps `[M]`."""
+        """Return the scores of M episodes by `episode_metric`, from total rewards and numbers of steps, `[M]` each."""
         return total if self.episode_metric == "return" else total / steps
 
     def fingerprint(self) -> str:
@@ -302,13 +302,13 @@ class Plant:
 
 
 MOTION_LIMIT: Final = 1e4
-"""Bound on observed positions, angles and their rates [m, rad, m/s, rad/s], and on inertias of simulated bodies.
+"""Bound on observed positions, angles and their rates [m, rad, m/s, rad/s].
 
 Only a diverging simulation comes near this bound. MuJoCo itself rejects a state beyond 1e10."""
 
 
 class Observed(NamedTuple):
-    """A component of an observation, with its name, its unit and the bound to which it is clipped."""
+    """A component of an observation, with its name, its unit and the bound to which its absolute value is clipped."""
 
     name: str
     unit: str
@@ -330,8 +330,8 @@ class FixedStepPlant(Plant):
     """The base class of plants in a simulator with a fixed physics step.
 
     A control step is a whole number of physics steps, and an episode is a whole number of control steps. A subclass may
-    declare `observes`, the components of its observations. The states are then in raw units with centre 0 and scale 1.
-    The other attributes that a plant must declare are then computed from the attributes of this class.
+    declare `observes`, the components of its observations. The states then have centre 0 and scale 1, and the other
+    attributes that a plant must declare are computed from the attributes of this class.
     """
 
     physics_step: ClassVar[float]
@@ -368,11 +368,11 @@ class FixedStepPlant(Plant):
         return tuple(entry.limit for entry in self.observes)
 
     def physics_steps(self, frequency: float) -> int:
-        """Return the number of physics steps in a control step, or raise `UserError` for an unsupported rate [Hz]."""
+        """Return the number of physics steps in a control step, or raise `UserError` for an unsupported `frequency`."""
         return whole_substeps(self.name, self.physics_step, self.episode_steps, frequency)
 
     def steps_per_episode(self, frequency: float) -> int:
-        """Return the number of control steps in an episode, or raise `UserError` for an unsupported rate [Hz]."""
+        """Return the number of control steps in an episode, or raise `UserError` for an unsupported `frequency`."""
         return self.episode_steps // self.physics_steps(frequency)
 
 
@@ -396,7 +396,7 @@ class Picture:
 
 
 class Canvas(Picture):
-    """A figure with a drawing of the plant. Below the drawing are time, state and action in physical units."""
+    """A figure with a drawing of the plant. Below are the time, up to two states, and the action in physical units."""
 
     def __init__(self, plant: Plant) -> None:
         super().__init__()
@@ -405,7 +405,7 @@ class Canvas(Picture):
         self._caption = self._figure.text(0.5, 0.045, "", ha="center", family="monospace", fontsize=9)
 
     def frame(self, state: NDArray[np.float64], action: NDArray[np.float32], seconds: float) -> NDArray[np.uint8]:
-        """Return an image uint8 `[480, 480, 3]` of a physical state `[S]` and a normalised action `[A]`."""
+        """Return an image uint8 `[480, 480, 3]` of a physical state `[S]`, a normalised action `[A]` and the time."""
         plant = self._plant
         self._picture.clear()
         plant.draw(self._picture, state, action.astype(np.float64))

@@ -33,7 +33,7 @@ def wrap(angle: Floats) -> Floats:
 
 
 def short_way(difference: Floats, periodic: Sequence[bool], scale: Sequence[float]) -> Floats:
-    """Return differences of normalised states, where differences of angles are taken along the shorter arc.
+    """Return differences of normalised states, with differences of angles replaced by those along the shorter arc.
 
     Args:
         difference: Differences of normalised states, `[..., S]`.
@@ -87,7 +87,7 @@ class Signals:
         self.actuator_error[chosen] = 0.0
 
     def disturbed(self, running: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Return the current actions with noise in physical units, `[M, A]`, in an array that the next call overwrites.
+        """Return the noisy current actions `[M, A]` in physical units, in an array that the next call overwrites.
 
         Noise is added only for the copies of the plant marked in `running` `[M]`.
         """
@@ -96,10 +96,10 @@ class Signals:
         return self._physical
 
     def sense(self, observed: NDArray[np.float64], chosen: NDArray[np.bool_]) -> None:
-        """Compute noisy observations from the physical states `observed` `[M, S]` of the plants marked in `chosen`.
+        """Write `observation`, `true_state` and `sensor_error` from the physical states `observed` `[M, S]`.
 
-        If `Plant.saturates` is True, a noise-free state beyond `observation_limit` becomes the limit, and NaN becomes
-        0.
+        This is done for the copies of the plant marked in `chosen` `[M]`. If `Plant.saturates` is True, a noise-free
+        state beyond `observation_limit` becomes the limit, and NaN becomes 0.
         """
         _sense(observed, chosen, *self._sensing)
 
@@ -160,11 +160,11 @@ def begin_step(
     commanded: NDArray[Any], terminated: NDArray[np.bool_], truncated: NDArray[np.bool_], failed: NDArray[np.bool_],
     action: NDArray[np.float32], running: NDArray[np.bool_], moving: NDArray[np.bool_], fail: bool,
 ) -> int:  # fmt: skip
-    """Clip the commanded actions of M members, and mark the members that move in this control step.
+    """Write `commanded` actions `[M, A]`, clipped to ±1, to `action`, and mark the members that move in this step.
 
-    Members are independent copies of a plant. A member is marked in `running` if its episode has not ended. It is also
-    marked in `moving` unless it is marked in `failed`. NaN stays in `action`. If `fail` is True, running members with a
-    NaN action are marked in `failed`.
+    Members are independent copies of a plant. `running` marks the members whose episode goes on, and `moving` those of
+    them that have not failed. NaN stays in `action`. If `fail` is True, running members with a NaN action are marked in
+    `failed`.
 
     Returns:
         The index of the first running member whose action is NaN, or −1 if there is none.
@@ -192,7 +192,7 @@ def end_step(
     running: NDArray[np.bool_], failed: NDArray[np.bool_], steps: int, elapsed: NDArray[np.int64],
     cut: NDArray[np.bool_], truncated: NDArray[np.bool_], terminated: NDArray[np.bool_], reward: NDArray[np.float64],
 ) -> None:  # fmt: skip
-    """Count a control step of the running members, and update the flags of ended episodes.
+    """Count a control step of the running members, and update `truncated` and `running`.
 
     Members are independent copies of a plant. All arrays have the shape `[M]` with one entry per member. An episode is
     truncated after `steps` control steps, or if the simulator has marked it in `cut`. Members in `failed` get NaN as

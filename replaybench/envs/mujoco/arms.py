@@ -220,7 +220,7 @@ class AcerReacher3(MujocoPlant):
 
     @property
     def periodic(self) -> tuple[bool, ...]:
-        """Whether each state is an angle that is wrapped. Only the shoulder has no stops, so only its angle is."""
+        """Whether each state is an angle that is wrapped: only that of the shoulder, which has no stops."""
         return (True, *(False,) * 7)
 
     def start(

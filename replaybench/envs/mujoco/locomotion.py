@@ -37,13 +37,13 @@ def _observe(chosen: Mask, raw: Array, skipped: int, low: Array, high: Array, ob
 
 @kernel
 def observe_past_x(chosen: Mask, raw: Array, low: Array, high: Array, observed: Array) -> None:
-    """Write the columns of `raw` `[M, R]` except the first to `observed` `[M, S]`, clipped to `low` and `high`."""
+    """Write the S columns of `raw` `[M, R]` after the first to `observed` `[M, S]`, clipped to `low` and `high`."""
     _observe(chosen, raw, 1, low, high, observed)
 
 
 @kernel
 def observe_past_xy(chosen: Mask, raw: Array, low: Array, high: Array, observed: Array) -> None:
-    """Write the columns of `raw` `[M, R]` except the first two to `observed` `[M, S]`, clipped to `low` and `high`."""
+    """Write the S columns of `raw` `[M, R]` after the first two to `observed` `[M, S]`, clipped to `low` and `high`."""
     _observe(chosen, raw, 2, low, high, observed)
 
 
@@ -84,8 +84,8 @@ def reward_roamer(
 
     The reward is a weighted speed along x, minus costs of squared controls and contact forces, plus a bonus while the
     robot is up. A robot is up while its third coordinate is within a closed range. The last two columns of `raw` are
-    the position x and y from which the speed is computed. The columns before these are the contact forces. The index
-    of the first of them is the last of the `constants`.
+    the position x and y from which the speed is computed. The columns before these are the contact forces, from the
+    index that is the last of the `constants`.
     """
     forward_weight, control_weight, contact_weight, largest_force, worst, bonus, low_z, high_z, first = constants
     place = raw.shape[1] - 2

@@ -147,7 +147,7 @@ class MujocoCanvas(Picture):
 
 
 BLOWN_UP: Final = 1
-"""Bit of `event` that marks a diverged simulation. The episode then ends in its last valid state with reward 0."""
+"""Bit of `event` that marks a diverged simulation. The episode terminates in its last valid state with reward 0."""
 
 _WORST: Final = 1e10  # positions and velocities above it are unstable for MuJoCo (mjMAXVAL)
 

@@ -156,7 +156,7 @@ class RungeKutta(Engine):
 
 
 def try_functions(plant: OdePlant) -> str:
-    """Call the uncompiled functions of a plant once, and return a description of the first fault or an empty text.
+    """Call the uncompiled functions of a plant once, and return a description of the first fault or an empty string.
 
     The functions get the initial state and the action in the middle of the range. Exceptions of the functions are
     raised unchanged, because they show the user's line.
@@ -216,7 +216,7 @@ class StepChoice(NamedTuple):
     """A Runge-Kutta step, chosen by halving the step until the state after a control step hardly changes."""
 
     step: float  # [s]
-    change: float  # largest change of 95 % of the tested states if the step is halved, relative to a state's scale
+    change: float  # 95 % quantile over tested states of the change if the step is halved, relative to a state's scale
     met: bool  # whether the changes are within the tolerance; else `step` is the shortest step that was tried
 
 
@@ -268,9 +268,9 @@ def step_choice(plant: OdePlant) -> StepChoice:
 
 
 def describe_steps(plant: Plant, frequency: float) -> str:
-    """Return a text about the Runge-Kutta steps that `step_choice` has selected, at a control rate in Hz.
+    """Describe the Runge-Kutta steps that `step_choice` has selected, at a control rate in Hz.
 
-    The text is empty if the plant declares `max_substep` or has no differential equations.
+    The result is empty if the plant declares `max_substep` or has no differential equations.
     """
     if not isinstance(plant, OdePlant) or not plant.chooses_step:
         return ""

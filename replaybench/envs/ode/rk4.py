@@ -2,8 +2,8 @@
 
 Numba does not cache functions that close over other compiled functions. It also detects edits only in the file of the
 function itself. The compiled function is therefore written to a generated file. The name of that file contains a hash
-of the plant's functions, their helpers and constants, and the template below. Equal content thus uses the machine code
-of earlier processes.
+of the plant's functions, their helpers and constants, and the template below. Plants with equal content reuse the
+machine code of earlier processes.
 """
 
 import contextlib

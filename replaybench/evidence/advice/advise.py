@@ -1,4 +1,4 @@
-"""The command `advise`: measures a plant, tries some replay strategies on it, and proposes one as text or JSON."""
+"""The command `advise`: measures a plant, tries some replay strategies on it, and proposes one of them."""
 
 import contextlib
 import dataclasses
@@ -232,7 +232,7 @@ def advise_from(
         plant: Name of the only plant to advise on; all plants if None. A plant in a user's Python file is only loaded
             if this argument names it.
         memory: Largest number of experiences in a buffer; 0 for no limit.
-        frequency: The only control rate in Hz to advise on; all rates if None.
+        frequency: The only control rate in Hz to advise on; all control rates if None.
         noise: The only noise to advise on; all noises if None.
     """
     folder = RunFolder(path)
@@ -380,8 +380,7 @@ def room_of(asked: int, collected: int, batch: int, memory: int) -> int:
     """Return a buffer capacity at which some experiences of a run are overwritten.
 
     The capacity is `asked`, from the 90 % rule (de Bruin et al., 2018, section 9.1). If a run collects fewer
-    experiences, the capacity is half of `collected`. The result is at most `memory` (0 for no limit), and at
-    least one batch.
+    experiences, it is half of `collected`. It is at most `memory` (0 for no limit), and at least one batch.
     """
     room = asked if asked < collected else proposal.rounded(collected // 2)
     return max(batch, min(room, memory or room))

@@ -124,7 +124,7 @@ def _tables(**tables: Mapping[str, Any]) -> str:
 
 
 def run(study: Study, folder: Path, workers: int, console: Console) -> xr.Dataset:
-    """Run a study in a folder, after copying finished parts from neighbouring folders, and return the results."""
+    """Run a study in a folder, after copying finished cells from neighbouring folders, and return the results."""
     take_over(study, folder)
     outcome = run_sweep(study, folder, workers, None, checkpoint_seconds=60.0, console=console)
     if outcome.status:

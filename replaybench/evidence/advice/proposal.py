@@ -107,7 +107,7 @@ def improves(rewards: Floats) -> bool:
 
 
 def moving_mean(curve: Floats, window: int) -> Floats:
-    """Return the mean over the last `window` values at each point of a curve, or over fewer values at the start."""
+    """Return the mean `[n]` over the last `window` values at each point of a curve `[n]`, over fewer at the start."""
     # A running sum would lose the digits of all values after one huge reward.
     begins = np.maximum(0, np.arange(1, len(curve) + 1) - window)
     return np.array([curve[begin : end + 1].mean() for end, begin in enumerate(begins)])
@@ -199,9 +199,9 @@ class Advice:
 def scores_of(here: xr.Dataset) -> tuple[dict[str, Floats], dict[str, float], str]:
     """Return the final scores of all strategies for one plant, learner, noise and control rate.
 
-    Scores are relative rewards μ_r (0: random control, 1: dynamic programming) where μ_r is defined. Otherwise 0 is
-    random control and 1 is the best single run. If the reward of random control is not known, 0 is the worst single
-    run. If no run beats random control, scores are rewards minus the reward of random control.
+    Scores are μ_r (0: random control, 1: dynamic programming) where μ_r is defined. Otherwise 0 is random control and 1
+    is the best single run. If the reward of random control is not known, 0 is the worst single run. If no run beats
+    random control, scores are rewards minus the reward of random control.
 
     Returns:
         scores: Score of each seed by strategy; NaN where a run failed or was not done.
@@ -283,7 +283,7 @@ def changes_of(
 
 
 def edges_of(traits: Traits, chosen: Candidate) -> list[str]:
-    """Return sentences about the limits of traits (measured properties) between which a rule of advice holds."""
+    """Return one sentence per rule of advice about a strategy, with the limit of the trait where the rule holds."""
     parts, sentences = {chosen.retention, chosen.sampling}, []
     for rule in rules():
         value = rule.value(traits)
@@ -331,7 +331,7 @@ def _next(chosen: Probe, rival: Probe) -> list[str]:
 def cautions_of(
     capacity: Capacity | None, chosen: Probe | None, seeds: int, episodes: int, traits: Traits, counted: bool = True
 ) -> Iterator[str]:
-    """Yield sentences about the limits of the advice, where `counted` means that lengths in steps are known."""
+    """Yield sentences about the limits of the advice. `counted` is whether lengths of episodes in steps are known."""
     if not counted:
         yield "only the plant's file gives the number of experiences of an iteration; name it with --plant"
     elif capacity is None and episodes < LEAST_EPISODES:

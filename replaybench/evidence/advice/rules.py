@@ -63,7 +63,7 @@ def traits_of(
 
 
 def authority_of(plant: Plant, frequency: float) -> float:
-    """Return how much one random action changes the plant's normalised states, at the states of random episodes.
+    """Return the effect of one random action on the plant's normalised states, at the states of random episodes.
 
     The result is a root mean square, for the state that changes most. For plants with equations, steps with a random
     action are compared with steps with the zero action. For other plants, the effect is estimated by regression.
@@ -121,8 +121,8 @@ def _largest(moved: Floats) -> float:
 def symmetry_of(plant: Plant, frequency: float) -> float | None:
     """Return the largest deviation of a plant from mirror symmetry about its initial state, or None without equations.
 
-    Random states and actions are mirrored. One deviation is the distance of next states from mirrored next states.
-    The other is the change of the reward, relative to the range of rewards. The larger deviation is returned.
+    Random states and actions are mirrored. One deviation is the distance of next states of mirrored steps from mirrored
+    next states. The other is the change of the reward, relative to the range of rewards. The larger one is returned.
     """
     if not isinstance(plant, OdePlant):
         return None

@@ -50,8 +50,7 @@ def draw_figures(
     print are written to `captions.txt`, whose path is returned too.
 
     Args:
-        cells: Combinations of plant, learner, strategy, noise and rate of the study. Their policies are drawn. If
-            empty, no policies are drawn.
+        cells: Cells (combinations of settings) of the study, whose policies are drawn. If empty, no policies are drawn.
         output: Folder to write into. If None, it is the folder `figures` of the run folder.
         in_steps: Whether learning curves are drawn over environment steps instead of episodes.
         others: Learning curves of other programs to draw next to those of the sweep.
@@ -79,7 +78,7 @@ def draw_figures(
 
 
 def of_plant(data: xr.Dataset, plant: str) -> xr.Dataset:
-    """Return the results of one plant, without strategies, learners, noise levels and rates that it has no runs of."""
+    """Return the results of one plant, without strategies, learners, noise levels and control rates that lack runs."""
     part = data.sel(plant=plant)
     for axis in ("learner", "strategy", "noise", "frequency"):
         present = runs_there(part)

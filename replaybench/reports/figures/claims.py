@@ -215,7 +215,7 @@ _DIRECTIONS: Final = {
 
 
 def expected(claim: Claim) -> str:
-    """Return a text with the effect that a claim expects and the smallest effect of interest."""
+    """Return as text the effect that a claim expects and the smallest effect of interest."""
     kind, _, name = claim.measure.partition(" ")
     measure = _NAMES.get(claim.measure) or (f"{kind} of {name}" if kind == "noise" else name or kind)
     if claim.logarithm:
@@ -225,7 +225,7 @@ def expected(claim: Claim) -> str:
 
 
 def still_needed(verdict: Verdict) -> str:
-    """Return a text that states how many more seeds would decide a claim, or why more seeds would not decide it."""
+    """Return as text how many more seeds would decide a claim, or why more seeds would not decide it."""
     more = verdict.more_seeds
     if verdict.effect.n < 2:
         return "one seed is not enough" if verdict.effect.n else "no seed is left to compare"

@@ -153,7 +153,7 @@ def performance_profiles(data: xr.Dataset) -> Figure | None:
     """Draw the performance profiles of one plant, with one panel for each pair of noise level and control rate.
 
     A profile is the share of runs whose final score lies above a level, as a function of the level (Agarwal et al.,
-    2021). The result is None unless a learner with a strategy has several runs at a noise level and rate.
+    2021). The result is None if no learner with a strategy has several runs at a noise level and control rate.
     """
     scores, series = final_scores(data), style.all_series(data)
     run = runs_there(data)

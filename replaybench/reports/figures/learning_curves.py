@@ -36,8 +36,8 @@ def learning_curves(data: xr.Dataset, in_steps: bool = False, others: Sequence[c
 
     Rows of panels are noise levels, and columns are control rates. A series is a learner with a strategy. If there are
     more than six series, each panel shows two of them in colour, the study's first one and the one with the highest
-    final reward. The other series are grey. With a single noise level and rate, and without curves of other programs,
-    more than six series get one panel each, in which the other series are grey.
+    final reward. The other series are grey. With a single noise level and control rate, and without curves of other
+    programs, more than six series get one panel each, in which the other series are grey.
 
     Args:
         in_steps: Whether the x axes count environment steps instead of episodes.

@@ -59,7 +59,7 @@ def _add_color_bar(figure: Figure, image: AxesImage, panels: Sequence[Axes] | ND
 
 
 def advantage_map(data: xr.Dataset) -> Figure | None:
-    """Draw by how much the best strategy of one plant leads over two baselines, FIFO[Uniform] and FULL[Uniform].
+    """Draw the lead of the best strategy of one plant over two baselines, FIFO[Uniform] and FULL[Uniform].
 
     In each panel, rows are noise levels and columns are control rates. Each baseline has a row of panels. Each pair of
     learner and buffer capacity has a column of panels. Leads are differences in the score μ_r (0: random control, 1:
@@ -116,10 +116,10 @@ def _scored(data: xr.Dataset) -> str:
 def condition_map(data: xr.Dataset) -> Figure | None:
     """Show by colours how the final scores of one plant's strategies differ from those of the study's first strategy.
 
-    Each noise level and learner has a panel, with a row for each strategy and a column for each control rate.
-    If the rate does not vary, the columns are noise levels. The result is None for fewer than three strategies, or for
-    fewer than three combinations of learner, noise level and rate. It is also None for a single noise level and rate,
-    or if the score μ_r (0: random control, 1: dynamic programming) is undefined at one of them.
+    Each noise level and learner has a panel, with a row for each strategy and a column for each control rate. If the
+    control rate does not vary, the columns are noise levels. The result is None for fewer than three strategies, fewer
+    than three combinations of learner, noise level and control rate, or a single noise level and control rate. It is
+    also None if the score μ_r (0: random control, 1: dynamic programming) is undefined in some condition.
     """
     baseline = baseline_of(data, None)
     rows = [row for row in compared(data, baseline) if row.effect is not None and row.effect.n > 1]

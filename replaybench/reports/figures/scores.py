@@ -60,7 +60,7 @@ def read_score(data: xr.Dataset, series: Series, name: str) -> Score:
 
 
 def has_results(data: xr.Dataset) -> Bools:
-    """Return a mask of the noise levels and rates at which one plant has runs, of shape `[noise, frequency]`."""
+    """Return a mask `[noise, frequency]` of the noise levels and control rates at which one plant has runs."""
     run = runs_there(data).any(["learner", "strategy", "seed"])
     mask: Bools = run.transpose("noise", "frequency").values
     return mask
@@ -70,7 +70,7 @@ def score_dots(data: xr.Dataset) -> Figure:
     """Draw the scores of one plant, with a row for each learner with a strategy.
 
     A row shows the runs as dots, and their mean with its interval. Each score has a panel. With several noise levels or
-    control rates, each score has a row of panels, and each combination of noise level and rate has a column.
+    control rates, each score has a row of panels, and each combination of them has a column.
     """
     series, usable = style.all_series(data), scaled(data).transpose("noise", "frequency").values
     places = [tuple(place) for place in np.argwhere(has_results(data)).tolist()]

@@ -300,7 +300,7 @@ def panels_across(count: int) -> int:
 
 
 def write_note(axes: Axes, text: str) -> None:
-    """Write a text into the middle of empty axes."""
+    """Write a note into the middle of empty axes."""
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=GREY, style="italic")
 
 
@@ -340,7 +340,7 @@ def run_count(data: xr.Dataset) -> str:
 
 
 def minus(text: str) -> str:
-    """Replace hyphens in the text of a number by typographic minus signs."""
+    """Replace hyphens in a formatted number by typographic minus signs."""
     return text.replace("-", "−")
 
 

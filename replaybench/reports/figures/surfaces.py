@@ -56,8 +56,8 @@ class Surface(NamedTuple):
 def policy_surfaces(data: xr.Dataset, folder: RunFolder, cells: Sequence[Cell]) -> Figure | None:
     """Draw value, policy and a trajectory for dynamic programming and for up to three strategies on one plant.
 
-    The result is None if there is no policy file. It is also None unless the plant has two states, has a grid for
-    dynamic programming, and scores episodes by mean reward.
+    The result is None if there is no policy file. The plant must have two states and a grid for dynamic programming,
+    and score episodes by mean reward. Otherwise, the result is None, too.
     """
     cells = [cell for cell in cells if cell.plant == data["plant"].item()]
     plant = cells[0].make_plant()

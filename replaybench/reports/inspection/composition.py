@@ -49,7 +49,7 @@ class Piece:
         return self.of_slots(name).reshape(*self.own.shape, -1)[self.own]
 
     def ages(self) -> Integers:
-        """Return the age of each experience, measured by the number of experiences that were collected after it."""
+        """Return the age of each experience, the number of experiences that its member has collected since then."""
         collected = self.file.collected[self.m]
         serial = self.of_slots("serial").astype(np.int64)[:, None] + np.arange(self.own.shape[1])
         ages: Integers = (collected - serial)[self.own]
@@ -59,7 +59,7 @@ class Piece:
 
 
 def pieces(file: BufferFile, m: int) -> Iterator[Piece]:
-    """Yield the stored experiences of the independent run with index `m` in pieces of limited size."""
+    """Yield the stored experiences of the member (independent run) with index `m` in pieces of limited size."""
     widest = max((int(np.prod(file.shapes[name][2:])) for name in _FIELDS if name in file.shapes), default=1)
     high, stored = max(1, PIECE // max(1, widest)), int(file.count[m])
     for start in range(0, stored, high):
@@ -68,7 +68,7 @@ def pieces(file: BufferFile, m: int) -> Iterator[Piece]:
 
 
 def stored_steps(file: BufferFile, m: int) -> int:
-    """Return the number of stored experiences of the independent run with index `m` in a buffer file."""
+    """Return the number of stored experiences of the member (independent run) with index `m` in a buffer file."""
     return int(np.clip(_lengths(file, m, slice(0, int(file.count[m]))), 0, file.steps).sum(dtype=np.int64))
 
 
@@ -77,7 +77,7 @@ def _lengths(file: BufferFile, m: int, rows: slice) -> np.ndarray:
 
 
 def choose(file: BufferFile, member: int | None) -> list[int]:
-    """Return `[member]`, or the indices of all runs in a buffer file if `member` is None."""
+    """Return `[member]`, or the indices of all members in a buffer file if `member` is None."""
     count = len(file.count)
     if member is not None and not 0 <= member < count:
         raise UserError(f"--member must be 0 … {count - 1}, not {member}: {file.path} holds {count} members")
@@ -91,7 +91,7 @@ class FloatHistogram:
     """A histogram of numbers in narrow bins of equal relative width.
 
     Attributes:
-        numbers: For each bin that is not empty, the edge that is closer to 0; float32, ascending.
+        numbers: The edge closer to 0 of each filled bin; float32, ascending.
         counts: Number of values in each bin of `numbers`; int64.
         infinite: Number of infinite values, which are in no bin.
         undefined: Number of NaN, which are in no bin.

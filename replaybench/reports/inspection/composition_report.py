@@ -101,7 +101,7 @@ QUANTITIES: Final = {
 
 
 def whose(contents: composition.Composition, facts: BufferFacts) -> str:
-    """Return a title that names the strategy and the runs whose buffers are described."""
+    """Return a title that names the strategy and the members whose buffers are described."""
     title = f"composition of {facts.strategy or 'a recording'}"
     if len(contents.members) > 1:
         return f"{title}, {len(contents.members)} members pooled"
@@ -287,7 +287,7 @@ def show_composition(
 
 
 def check_choice(path: Path, member: int | None, plant_name: str | None) -> None:
-    """Raise `UserError` if a buffer file lacks a run with the index `member` or does not fit the named plant."""
+    """Raise `UserError` if a buffer file lacks the index `member` or does not fit the named plant."""
     with open_buffer(path) as file:
         _known_plant(file, plant_name)
         composition.choose(file, member)

@@ -47,7 +47,7 @@ def parts(record: Record, name: str) -> Iterator[np.ndarray]:
 
 
 def array_row(name: str, shape: tuple[int, ...], pieces: Iterable[np.ndarray]) -> tuple[str, ...]:
-    """Return name, shape and dtype of an array, and minimum, mean and maximum of its finite values, as texts."""
+    """Return name, shape and dtype of an array, and minimum, mean and maximum of its finite values, as strings."""
     low, high, total, count, dtype = np.inf, -np.inf, 0.0, 0, ""
     for part in pieces:
         finite = part[np.isfinite(part)] if part.dtype.kind == "f" else part
@@ -74,7 +74,7 @@ def show_file(
 
     Args:
         verify: Whether to also check the serial numbers of experiences in buffers, and each file of a run folder.
-        member: Index of the independent run whose buffer is described. If None, all runs are described together.
+        member: Index of the member (independent run) whose buffer is described. If None, all are described together.
         plant: Name of the buffer's plant, instead of the one that the file names.
         figure: File to draw the composition into.
     """

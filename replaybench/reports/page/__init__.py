@@ -1,4 +1,4 @@
-"""The report of a run or of an offline replay as an HTML page."""
+"""The report of a sweep or of an offline replay as an HTML page."""
 
 from replaybench.runtime.errors import need
 

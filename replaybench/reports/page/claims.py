@@ -70,7 +70,7 @@ def _row(report: ReportData, family: Claims, verdict: Verdict, finding: Finding)
 
 
 def provenance_section(report: ReportData) -> Section:
-    """Return the section about the origin of a run, as described by the files of the run."""
+    """Return the section about the origin of the results, as described by the files of the run folder."""
     origin, data = report.origin, report.data
     facts = [("results made by", f"replaybench {data.attrs.get('version', '?')}")]
     facts.append(("numerics", f"version {data.attrs.get('numerics_version', '?')}"))

@@ -94,7 +94,7 @@ def curve_traces(meta: Mapping[str, Any], series: Series, curve: curves.Curve, d
 
 
 def level_trace(name: str, level: float, last: int, line: Mapping[str, Any], **more: Any) -> Trace:
-    """Return the Plotly trace of a horizontal line from x = 0 to x = `last`, an episode or update."""
+    """Return the Plotly trace of a horizontal line from x = 0 to x = `last`, the last episode or update."""
     trace = {"type": "scatter", "x": [0, last], "y": [level, level], "mode": "lines", "line": line, "name": plain(name)}
     return {**trace, **(more or {"hoverinfo": "skip"})}
 
@@ -178,7 +178,7 @@ def _buffer_table(report: ReportData, kept: Sequence[Kept]) -> Table:
 
 
 class Cost(NamedTuple):
-    """The computing time and memory of one learner with a strategy at one noise level and rate, over all seeds."""
+    """The computing time and memory of one learner with a strategy under one condition, over all seeds."""
 
     seconds: float  # sum over all processes
     rate: float  # steps of the plant per second, over all members and training episodes; 0 if unknown

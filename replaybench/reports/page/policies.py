@@ -64,7 +64,7 @@ class PolicySnapshots:
     Attributes:
         value: Value times 1 − γ over X × Y pixels of the state space; shape `[K, X, Y]`.
         action: Actions in physical units; shape `[K, X, Y, A]`.
-        path: States of a greedy episode of T steps in physical units; shape `[K, T + 1, 2]`.
+        path: States of a greedy episode of at most T steps in physical units, then NaN; shape `[K, T + 1, 2]`.
         greedy: Mean reward per step of the episode in `path`; shape `[K]`.
     """
 

@@ -70,7 +70,7 @@ class Page:
 
 
 def show_report(run: Path, output: Path | None) -> Path:
-    """Write the report of a run or of an offline replay, print the path of the HTML file, and return the path.
+    """Write the report of a sweep or of an offline replay, print the path of the HTML file, and return the path.
 
     If `output` is None, the file is `report.html` in the run folder.
     """

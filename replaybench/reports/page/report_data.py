@@ -1,4 +1,4 @@
-"""Data of a report, namely the results of a run, the other files of the run folder, and rankings.
+"""Data of a report, namely the results of a sweep, the other files of the run folder, and rankings.
 
 A series is a learner with a strategy. Series are compared seed by seed, because the cells of a study share their seeds.
 The paired sign-flip test decides significance, as in the tables of a sweep. Failed runs have no score. If one of two
@@ -28,7 +28,7 @@ from replaybench.runtime.arrays import Bools, Floats
 
 
 class Lead(NamedTuple):
-    """The lead of one learner with a strategy over another, on the seeds that both finished.
+    """The lead of one series (learner with a strategy) over another, on the seeds that both finished.
 
     Attributes:
         difference: Mean of the paired differences with its 95 % interval.
@@ -47,7 +47,7 @@ class Lead(NamedTuple):
 
     @property
     def same(self) -> bool:
-        """Whether both learners have equal scores on every seed, for example because no buffer was ever full."""
+        """Whether both series have equal scores on every seed, for example because no buffer was ever full."""
         return self.pairs > 0 and self.difference.degenerate and self.difference.mean == 0
 
     @property
@@ -57,7 +57,7 @@ class Lead(NamedTuple):
 
 
 def lead(one: Floats, other: Floats) -> Lead:
-    """Compare the final scores `[seed]` of two learners or strategies, seed by seed."""
+    """Compare the final scores `[seeds]` of two series, seed by seed."""
     effect = paired([one], [other])
     mean, differences = interval(effect.differences), effect.differences
     needed = seeds_to_tell(effect.sd, abs(mean.mean)) if effect.n else None
@@ -85,7 +85,7 @@ def ranking(
 
     Args:
         names: Series, which are pairs of learner and strategy.
-        scores: Score of each seed, for each series; shape `[seed]`, NaN where a run failed.
+        scores: Score of each seed, for each series; shape `[seeds]`, NaN where a run failed.
         mean: Function that returns the mean and its interval, given a series and its scores.
     """
     scored = [pair for pair in zip(names, scores, strict=True) if np.isfinite(pair[1]).any()]
@@ -106,7 +106,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class ReportData:
-    """The results of a run and the other files of its folder.
+    """The results of a sweep and the other files of its run folder.
 
     Attributes:
         series: Pairs of learner and strategy that have results, in the order of the study.
@@ -114,7 +114,7 @@ class ReportData:
         study: Text of the study file; may be empty.
         origin: Contents of `provenance.json`; may be empty.
         missing: Sentences about missing files, and about what the report cannot show without them.
-        there: Whether a run has results or failed; shape `[plant, noise, frequency, learner, strategy, seed]`.
+        there: Whether a run has results, failed or not; shape `[plant, noise, frequency, learner, strategy, seed]`.
         rewards: Rewards of training episodes; the shape of `there` with a further axis of episodes.
         scores: `rewards` as μ_r (0: random control, 1: dynamic programming); NaN where μ_r is not defined.
     """
@@ -173,20 +173,20 @@ class ReportData:
         return {name: self.data[name].transpose(*order).values for name in names}
 
     def places(self, series: Series, point: Point | None = None) -> dict[str, int]:
-        """Return the index of a learner, a strategy and, if given, a noise level and rate on each axis of the study."""
+        """Return the index on each axis of the study of a learner, a strategy and the values of `point`, if given."""
         learner, strategy = self._places[series]
         return {**(point._asdict() if point else {}), "learner": learner, "strategy": strategy}
 
     def condition(self, point: Point) -> str:
-        """Return noise level and control rate as one text, for example "noise 0.02, 50 Hz"."""
+        """Return noise level and control rate as one string, for example "noise 0.02, 50 Hz"."""
         return condition(self.data["noise"].values[point.noise], self.data["frequency"].values[point.frequency])
 
     def numbers(self, point: Point) -> list[str]:
-        """Return noise level and control rate as two texts, without unit."""
+        """Return noise level and control rate as two strings, without unit."""
         return [f"{self.data[axis].values[getattr(point, axis)]:g}" for axis in ("noise", "frequency")]
 
     def title(self, point: Point, series: Series | None = None) -> str:
-        """Return a text with plant, noise level, control rate and, if given, learner and strategy."""
+        """Name plant, noise level, control rate and, if given, learner and strategy."""
         label = f", {series.label}" if series else ""
         return f"{plant_name(self.plants[point.plant])}, {self.condition(point)}{label}"
 
@@ -196,7 +196,7 @@ class ReportData:
         return " or ".join(dict.fromkeys(the_last(data, "training") for data in self.of_plants))
 
     def runs(self, point: Point, series: Series) -> Floats:
-        """Return the rewards of one learner with a strategy at one noise level and rate, of shape `[runs, episodes]`.
+        """Return the rewards `[runs, episodes]` of one learner with a strategy at one noise level and control rate.
 
         Rewards are normalised to μ_r (0: random control, 1: dynamic programming) if μ_r is defined. Runs without
         results are left out.
@@ -206,11 +206,11 @@ class ReportData:
         return rewards
 
     def started(self, point: Point, series: Series) -> int:
-        """Return the number of runs, also failed ones, of one learner with a strategy at one noise level and rate."""
+        """Return the number of runs, failed ones included, of one learner with a strategy under one condition."""
         return int(self.there[(*point, *self._places[series])].sum())
 
     def normalised(self, point: Point) -> bool:
-        """Return whether the score μ_r (0: random control, 1: dynamic programming) is defined for a noise and rate."""
+        """Return whether the score μ_r (0: random control, 1: dynamic programming) is defined under a condition."""
         return bool(self._marks[point.plant][0][point.noise, point.frequency])
 
     def unbeaten(self, point: Point) -> bool:
@@ -218,7 +218,7 @@ class ReportData:
         return bool(self._marks[point.plant][1][point.noise, point.frequency])
 
     def references(self, point: Point) -> list[ReferenceRow]:
-        """Return the reference controllers, such as random control, with known rewards at a noise level and rate."""
+        """Return the reference controllers, such as random control, with known rewards at a noise and control rate."""
         return reference_rows(self.data.isel(point._asdict()))
 
     def levels(self, point: Point) -> dict[str, float]:
@@ -233,7 +233,7 @@ class ReportData:
         return self._scores[key]
 
     def final(self, point: Point, series: Series, raw: bool = False) -> Floats:
-        """Return the final score of each seed, for one learner with a strategy at one noise level and rate.
+        """Return each seed's final score `[seeds]`, for one learner with a strategy under one condition.
 
         The score is μ_r (0: random control, 1: dynamic programming), or the reward if μ_r is not defined or if `raw`.
         The score of a seed is NaN if the run failed or has no results.
@@ -252,7 +252,7 @@ class ReportData:
         A condition is a noise level with a control rate. A series, that is a learner with a strategy, is ranked by the
         mean of its scores if it was run in each returned condition. Conditions in which μ_r (0: random control, 1:
         dynamic programming) is defined are returned. If there are none, scores are rewards. Rewards of several
-        conditions have no common scale, so both lists are then empty unless there is only one condition.
+        conditions have no common scale, so both lists are empty if there are several.
         """
         points = [point for point in self.points if point.plant == plant]
         usable = [point for point in points if self.normalised(point)] or points
@@ -263,7 +263,7 @@ class ReportData:
         return usable, ranking(everywhere, scores, lambda _, score: interval(score))
 
     def value(self, name: str, point: Point, series: Series) -> float:
-        """Return a count of runs, or the mean rise time, of a learner with a strategy at a noise level and rate.
+        """Return a count of runs, or the mean rise time, of a learner with a strategy under one condition.
 
         The `name` is "failed", "dead" (collapsed), "censored" (never reached μ_r = 0.8), or "rise_time_mean" (mean
         number of episodes until μ_r ≥ 0.8). μ_r is 0 for random control and 1 for dynamic programming.

@@ -1,4 +1,4 @@
-"""Sections of the report page about final scores, by condition, over noise and rate, and by strategy."""
+"""Sections of the report page about final scores, by condition, over noise and control rate, and by strategy."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -203,7 +203,7 @@ def _labelled(labels: Sequence[str]) -> dict[str, Any]:
 
 
 def responses_section(report: ReportData) -> Section:
-    """Return the section about scores over noise and rate, for plants with several noise levels or rates."""
+    """Return the section about scores over noise and control rate, for plants with several of either."""
     panels: list[Panel] = []
     notes = []
     for plant, name in enumerate(report.plants):
@@ -241,9 +241,9 @@ def _panels(report: ReportData, points: list[Point], normalised: bool) -> list[P
 
 
 def strategies_section(report: ReportData) -> Section:
-    """Return the section that shows final scores by retention and sampling, for each noise level, rate and learner.
+    """Return the section with final scores by retention and sampling, for each noise, control rate and learner.
 
-    A noise level and rate is left out unless two retentions and two samplings were run in all four combinations.
+    Conditions are left out if no two retentions and two samplings were run in all four combinations.
     """
     panels = []
     for point, ranked in report.standings.items():

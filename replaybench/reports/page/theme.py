@@ -153,7 +153,7 @@ def in_reach(levels: Mapping[str, float], low: float, high: float) -> dict[str, 
 
 
 def plain(text: str) -> str:
-    """Escape HTML characters in a text, so that Plotly shows the text unchanged."""
+    """Escape HTML characters in a string, so that Plotly shows the string unchanged."""
     return html.escape(text, quote=False)
 
 
@@ -239,7 +239,7 @@ def worded(score: Interval, digits: int | None = None) -> str:
 
 
 def needed_digits(score: Interval) -> int:
-    """Return how many decimals an interval needs, so that its ends differ and no small number is printed as 0."""
+    """Return the number of decimals with which the ends of an interval differ and no small number is printed as 0."""
     digits = decimals((score.mean, score.low, score.high), least=2 if abs(score.mean) < 10 else 1)
     width = score.high - score.low
     return max(digits, min(max(4, digits), -math.floor(math.log10(width)))) if width > 0 else digits

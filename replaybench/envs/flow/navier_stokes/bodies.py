@@ -46,7 +46,7 @@ class Obstacle:
         self._h = h
 
     def stop(self, u: Array, v: Array, dt: float) -> Array:
-        """Stop the fluid inside the body, and return the mean force along x and y and the torque on the body, `[3]`."""
+        """Stop the fluid inside, in place, and return mean force along x and y and torque on the body, `[3]`."""
         impulse = np.zeros(3)
         stop_inside(u, v, self.u_fraction, self.v_fraction, *self.first, *self._offset, self._h, share(dt), impulse)
         force: Array = impulse * (self._h**2 / dt)
@@ -54,7 +54,7 @@ class Obstacle:
 
 
 class FreeEllipse:
-    """An ellipse in a flow that is moved by the fluid and by an external force."""
+    """An ellipse that the fluid and an external force move."""
 
     def __init__(self, grid: Grid) -> None:
         self._h, self._corner = grid.h, grid.corner
@@ -90,12 +90,12 @@ def fraction(distance: Array, h: float) -> Array:
 
 
 def circle(x: Array, y: Array) -> Array:
-    """Return the signed distance of points (x, y) from the surface of a cylinder of diameter 1 at the origin."""
+    """Return the distance of points (x, y) from a cylinder of diameter 1 at the origin, negative inside."""
     return np.hypot(x, y) - 0.5
 
 
 def half_circle(x: Array, y: Array) -> Array:
-    """Return the signed distance of points (x, y) from a D-section: the half x < 0 of a cylinder of diameter 1."""
+    """Return the distance of points from a D-section, the half x < 0 of a cylinder of diameter 1, negative inside."""
     return np.maximum(np.hypot(x, y) - 0.5, x)
 
 
@@ -120,10 +120,10 @@ def ellipse_distances(x: Array, y: Array, center_x: float, center_y: float, angl
 
 @kernel
 def ellipse_distance(x: float, y: float, center_x: float, center_y: float, angle: float) -> float:
-    """Return the signed distance of a point (x, y) from an ellipse, accurate to first order near the surface.
+    """Return the distance of (x, y) from an ellipse, negative inside, accurate to first order near the surface.
 
-    With `q = |(ξ/a, η/b)|` in the axes of the ellipse and its semi-axes a and b, the surface is q = 1. The linearised
-    distance from the surface is `(q − 1)/|∇q|`.
+    `angle` [rad] is that of the major axis. With coordinates ξ and η along the semi-axes a and b, `q = |(ξ/a, η/b)|` is
+    1 on the surface. The linearised distance from the surface is `(q − 1)/|∇q|`.
     """
     cosine, sine = math.cos(angle), math.sin(angle)
     along = ((x - center_x) * cosine + (y - center_y) * sine) / SEMI_MAJOR
@@ -163,7 +163,7 @@ def move_inside(
     u: Array, v: Array, body: Array, force: Array, fractions: Array, left: float, bottom: float, h: float, dt: float,
     follows: float,
 ) -> None:  # fmt: skip
-    """Make the motion of the fluid inside the ellipse rigid, and add the momentum of an external force.
+    """Make the motion of the fluid inside the ellipse rigid under an external force, and move the ellipse, in place.
 
     The three balances `Σχ·(rigid motion) = Σχ·(fluid) + force · dt` with the volume fractions χ are a symmetric system
     for the velocities u, v and the angular velocity Ω. `u`, `v`, `body`, `force` and `dt` are the arguments of

@@ -38,7 +38,7 @@ SETTLING: Final = 60.0
 class Wake:
     """The wake of the cylinder over one period of vortex shedding."""
 
-    snapshots: NDArray[np.float32]  # u, v, pressure, `[PHASES, 3, nx + 5, ny + 5]`; lift rises through 0 in the first
+    snapshots: NDArray[np.float32]  # u, v, pressure, `[PHASES, 3, nx + 5, ny + 5]`; first: lift rises through its mean
     period: float  # period of shedding [D/U]
     drag: float  # mean force on the cylinder along the stream [ρU²D]
 
@@ -61,7 +61,7 @@ def developed_wake(grid: Grid) -> Wake:
 
 
 def stirred(solver: Solver) -> Array:
-    """Return an undisturbed stream with a weak cross-stream jet behind the origin, which starts vortex shedding."""
+    """Return fields of a stream with a weak cross-stream jet 1 D behind the origin, which starts vortex shedding."""
     grid, fields = solver.grid, solver.undisturbed()
     (left, bottom), h = grid.corner, grid.h
     x, y = left + h * (np.arange(grid.shape[0])[:, None] + 0.5), bottom + h * np.arange(grid.shape[1])
@@ -111,13 +111,13 @@ class NavierStokes(DraftingEngine):
     """The engine that simulates M free ellipses, each in the flow past its own cylinder.
 
     Lengths are in cylinder diameters D, and speeds in units of the stream's speed U. The channel is 12 D long and 10 D
-    wide. The flat face of the cylinder is 4 D behind the inflow. The Strouhal number is 0.222 and the drag coefficient
-    2.55. In a channel of 20 × 20 D, whose walls are farther away, these numbers are 0.205 and 2.25
-    (`benchmarks/results/flow/validation.md`).
+    wide. The flat face of the D-section cylinder is 4 D downstream of the inflow. At Re = 400, the Strouhal number is
+    0.222 and the drag coefficient 2.55. In a channel of 20 × 20 D, whose walls are farther away, these numbers are
+    0.205 and 2.25 (`benchmarks/results/flow/validation.md`).
 
     Attributes:
         fields: Velocities u and v, pressure, and the rates of u and v in the last step, float64 `[M, 5, nx + 5, ny +
-            5]` for nx × ny cells.
+            5]` for nx × ny cells (see `Grid.shape`).
         body: Position x, y [D], angle θ [rad], velocities [U] and angular velocity [U/D] of each ellipse, float64 `[M,
             6]`.
     """
@@ -159,7 +159,7 @@ class NavierStokes(DraftingEngine):
             self._observe(member)
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Restore a state that `get_state` returned, or raise `UserError` if an ellipse lies outside the grid."""
+        """Restore a state from `get_state`, or raise `UserError` if an ellipse is within `MARGIN` of the edge."""
         grid, body = self.grid, np.asarray(state["body"])
         x, y = body[:, 0] + grid.upstream, body[:, 1]
         inside = (x > MARGIN) & (x < grid.width - MARGIN) & (np.abs(y) < grid.height / 2 - MARGIN)

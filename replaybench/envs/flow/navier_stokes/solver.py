@@ -29,9 +29,9 @@ Array = NDArray[np.float64]
 def transport(a: Array, b: Array, c: Array, d: Array, speed: Array, other: Array, friction: float, out: Array) -> None:
     """Write the flux by advection and viscosity through each of n cell faces to `out` `[n]`.
 
-    The arrays a, b, c and d contain the transported quantity at four neighbouring points on a line for each face. The
-    face lies between b and c. The speed through the face is the mean of `speed` and `other`. If the speed is positive,
-    advection transports `(6b + 3c − a) / 8`, otherwise `(6c + 3b − d) / 8`.
+    The arrays a, b, c and d contain the transported quantity at four points in a row, with the face between b and c.
+    The speed through the face is the mean of `speed` and `other`. If the speed is positive, advection transports `(6b +
+    3c − a) / 8`, otherwise `(6c + 3b − d) / 8`. `friction` is the viscosity divided by the side of a cell.
     """
     for j in range(out.shape[0]):
         w = 0.5 * (speed[j] + other[j])
@@ -64,10 +64,10 @@ def balance(left: Array, right: Array, below: Array, above: Array, scale: float,
 
 @kernel
 def momentum_along(fields: Array, new: Array, rows: Array, dt: float, ratio: float, viscosity: float, h: float) -> None:
-    """Write the provisional velocity along the stream, from advection, viscosity and the old pressure's gradient.
+    """Write the provisional velocity along the stream to `new`, from advection, viscosity and the old pressure.
 
-    The result in `new` does not contain the effect of the new pressure. `ratio` is the weight of the old rates, that is
-    half of this time step divided by the last time step. `rows` are scratch arrays.
+    The effect of the new pressure is not included. `ratio` is the weight of the old rates, 0.5 times this time step
+    divided by the last time step. `rows` are scratch arrays.
     """
     nx, ny = fields.shape[1] - 5, fields.shape[2] - 5
     u, v, p, rates = fields[0], fields[1], fields[2], fields[3]
@@ -254,8 +254,8 @@ class Solver:
 
         Args:
             fields: Velocities, pressure and rates, float64 `[5, nx + 5, ny + 5]` for nx × ny cells.
-            dt: The time step.
-            before: The length of the last time step. If it is 0, this step is an Euler step.
+            dt: The time step [D/U].
+            before: The last time step [D/U]. If it is 0, this step is an Euler step.
             bodies: Function of the provisional velocities u and v and of `dt`. It changes u and v inside the bodies.
         """
         h, (u, v) = self.grid.h, self._new
