@@ -142,7 +142,7 @@ def utc_now() -> str:
 
 @functools.cache
 def this_code() -> Code:
-    """Return the code, libraries and machine of this process, which do not change while the process runs."""
+    """Return the code, libraries and machine of this process, as found by the first call."""
     versions, settings = {"python": platform.python_version()}, cast(Any, config)
     for name in LIBRARIES:
         with contextlib.suppress(PackageNotFoundError):

@@ -2,7 +2,7 @@
 
 A member is one of several independent runs that are simulated together. Its draws depend only on the root seed, the
 member number and the purpose. They do not depend on the number of members or threads. Each stream is NumPy's
-`SFC64(SeedSequence(root, spawn_key=(member, purpose)))`. The state is four integers, so that Numba kernels can draw in
+`SFC64(SeedSequence(root, spawn_key=(member, purpose)))`. The state is four uint64, so that Numba kernels can draw in
 place and a checkpoint is one small array.
 """
 
@@ -87,8 +87,8 @@ class Stream:
 
     Args:
         root: Root seed of the study.
-        members: Number of each member, from which its stream is seeded. Draws of a member therefore do not depend on
-            which other members there are.
+        members: Numbers of the M members, 0 or above, from which their streams are seeded. Draws of a member therefore
+            do not depend on which other members there are.
         purpose: One of `PURPOSES`.
 
     Attributes:
