@@ -1,4 +1,4 @@
-"""Types that buffers and learners share, which are sampled batches and rules for values along stored episodes."""
+"""Types that buffers and learners share: sampled batches, and rules for values along stored episodes (traces)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,16 +41,16 @@ class ReplayBatch:
     Attributes:
         columns: Stored fields of the samples by name, such as `reward`; float32, shape `[M, B, width]`.
         idx: Index in the buffer of each sample; int64, shape `[M, B]`.
-        serial: Number of each sample in the order of collection; uint32, shape `[M, B]`.
+        serial: Number of each sample, or of its first step, in order of collection, from 1; uint32, shape `[M, B]`.
         probability: Probability with which each sample was drawn; float64, shape `[M, B]`. NaN means unknown.
         weight: Weight of each sample in the critic's loss; float32, shape `[M, B]`.
         actor_weight: Weight of each sample in the actor's loss; float32, shape `[M, B]`.
-        rate_factor: Factor on the learning rate of each member; float32, shape `[M]`.
+        rate_factor: Factor on the learning rates of each member; float32, shape `[M]`.
         length: Number of steps in each segment; uint16, shape `[M, B]`. None if samples are single steps.
         traces: Values that the learner's `TraceRule` maintains for each sample, if any; float32, shape `[M, B, K]`.
         window: Observations of the steps up to each sample. None if the learner needs single steps only.
-        update: Index of the batch's first update in its update phase, that is among the updates after an episode or
-            rollout.
+        update: Index, from 0, of the batch's first update in its update phase, that is among the updates after an
+            episode or rollout.
         updates_in_phase: Number of updates in the update phase.
     """
 
@@ -69,30 +69,30 @@ class ReplayBatch:
 
     @property
     def observation(self) -> Floats32:
-        """The observations before each sampled step of M runs with batch size B, of shape `[M, B, S]`."""
+        """The observations before the sampled steps, as collected; float32, shape `[M, B, S]`."""
         return self.columns["observation"]
 
     @property
     def action(self) -> Floats32:
-        """The commanded actions of the sampled steps of M runs with batch size B, of shape `[M, B, A]`."""
+        """The commanded actions of the sampled steps; float32, shape `[M, B, A]`."""
         return self.columns["action"]
 
     @property
     def reward(self) -> Floats32:
-        """The unscaled rewards of the sampled steps of M runs with batch size B, of shape `[M, B, 1]`."""
+        """The unscaled rewards of the sampled steps; float32, shape `[M, B, 1]`."""
         return self.columns["reward"]
 
     @property
     def next_observation(self) -> Floats32:
-        """The observations after each sampled step of M runs with batch size B, of shape `[M, B, S]`.
+        """The observations after the sampled steps; float32, shape `[M, B, S]`.
 
-        An observation is also valid after the last step of an episode.
+        After the last step of an episode, this is the final observation, not that of the next reset.
         """
         return self.columns["next_observation"]
 
     @property
     def terminated(self) -> Floats32:
-        """A flag that is 1 if the state after the sampled step is terminal and 0 otherwise, of shape `[M, B, 1]`."""
+        """Whether the states after the sampled steps are terminal, as 1 or 0; float32, shape `[M, B, 1]`."""
         return self.columns["terminated"]
 
 
@@ -123,7 +123,7 @@ class TraceRule:
         Args:
             last: Slot of the preceding step of each member, or −1 if that step is not stored; int64, shape `[M]`. The
                 rule may keep this array until `stored` is called.
-            experience: Fields of the new experience by name.
+            experience: Fields of the new experience by name, shape `[M, width]`.
         """
 
     def evicting(self, values: Floats32, previous: Links, next: Links, slots: Slots) -> None:
@@ -155,4 +155,4 @@ class TraceRule:
         """
 
     def loaded(self, values: Floats32, count: Slots) -> None:
-        """Update the rule after a saved buffer was loaded, which uses the first `count[m]` slots of each member m."""
+        """Update the rule after a saved buffer was loaded into the first `count[m]` slots of each member m."""

@@ -61,14 +61,14 @@ def read_policy(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 
 def members_in(path: Path, weights: Mapping[str, np.ndarray]) -> int:
-    """Return the number of independent runs in a policy file, or raise `UserError` if arrays lack the axis of runs."""
+    """Return the number of members in a policy file, or raise `UserError` if arrays lack the axis of members."""
     if not weights or any(array.ndim == 0 or array.dtype.kind not in "fiu" for array in weights.values()):
         raise UserError(f"{path} holds no weights of members")
     return min(map(len, weights.values()))
 
 
 def failed_members(weights: Mapping[str, np.ndarray]) -> list[int]:
-    """Return the indices of members (independent runs) with a NaN or infinite weight, whose training diverged."""
+    """Return the indices of members whose weights are not all finite. Only a bound on observations may be infinite."""
     broken = {
         name: np.isnan(array) if name == _MAY_BE_INFINITE else ~np.isfinite(array) for name, array in weights.items()
     }
@@ -98,7 +98,7 @@ def take_members(path: Path, weights: Mapping[str, np.ndarray], members: Collect
 
 
 def digest(facts: str, weights: Mapping[str, np.ndarray]) -> str:
-    """Return the checksum of the metadata (a JSON text) and the weights of a policy file."""
+    """Return the checksum, in hexadecimal, of the metadata (JSON) and the weights of a policy file."""
     content = hashlib.blake2b(facts.encode(), digest_size=16)
     for name, array in sorted(weights.items()):
         content.update(f"{name} {array.dtype.str} {array.shape}".encode())

@@ -99,7 +99,7 @@ Compression = Literal["gzip"] | None
 
 @dataclass(frozen=True)
 class Header:
-    """The description of a record, which is an HDF5 file with checksums, without the content of the arrays.
+    """The description of a record (an HDF5 file with checksums): its metadata, and shapes and dtypes of its arrays.
 
     Attributes:
         kind: Type of the record, such as `buffer` or `checkpoint`.
@@ -245,7 +245,7 @@ def open_record(path: Path, kind: str | None = None) -> Iterator[Record]:
 
 
 def read_header(path: Path, kind: str | None = None) -> Header:
-    """Return the verified header of a record (an HDF5 file with checksums), with the arguments of `open_record`."""
+    """Return the verified header of a record (an HDF5 file with checksums). Arguments are those of `open_record`."""
     with open_record(path, kind) as record:
         return record.header
 

@@ -116,7 +116,7 @@ class Cells:
         return (f"commas were taken for decimal marks ({comma}), not for thousands",) if comma else ()
 
     def problems(self) -> tuple[str, ...]:
-        """Return an error text if the log contains both decimal commas and decimal points."""
+        """Return one error message if the log contains both decimal commas and decimal points, else none."""
         if len(self._examples) < 2:
             return ()
         commas, points = self._examples[","], self._examples["."]
