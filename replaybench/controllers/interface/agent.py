@@ -128,7 +128,7 @@ class RewardScale:
 
 
 class Normaliser:
-    """The normalisation of observations and rewards. Without it, rewards are multiplied by `reward_scale`."""
+    """The normalisation of observations and rewards. Unless rewards are normalised, their factor is `reward_scale`."""
 
     def __init__(
         self, config: NormaliseConfig, members: int, size: int, reward_scale: float, dtype: DTypeLike = np.float32
@@ -183,7 +183,7 @@ class Task(NamedTuple):
         action_size: Number of action dimensions A.
         discount: Discount factor γ of one control step.
         reward_scale: Factor by which the learner multiplies rewards.
-        action_choices: Number of evenly spaced values in [−1, 1] of each action. It is empty if actions are continuous.
+        action_choices: Number of evenly spaced values in [−1, 1] of each action. Empty if actions are continuous.
     """
 
     observation_size: Size

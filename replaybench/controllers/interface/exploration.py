@@ -65,7 +65,7 @@ class RunningParameterNoise:
     Attributes:
         disturbed: The actors π̃ with noise. They equal the actors π until the first episode starts.
         sigma: Standard deviation of the noise in the next draw; float64, shape `[M]`.
-        distance: Latest distance between π and π̃; float64, shape `[M]`. It is NaN before the first observation.
+        distance: Latest distance between π and π̃; float64, shape `[M]`. It is NaN before it is first measured.
     """
 
     def __init__(self, config: ParameterNoise, root: int, members: Sequence[int], actor: PopulationMLP) -> None:
@@ -226,7 +226,7 @@ class Density:
     def metrics(
         self, stored: Mapping[str, AnyFloats], mean: Callable[[AnyFloats], AnyFloats]
     ) -> Mapping[str, np.ndarray]:
-        """Return metrics of stored experiences by name, with one number per member.
+        """Return metrics of stored experiences by name, shape `[M]`.
 
         `stored` contains n experiences of each member, as arrays `[M, n, width]` by field. `mean` computes the policy's
         actions. The metric `kl` is the mean divergence D_KL(μ‖π) of the present policy π from the stored behaviours μ,
