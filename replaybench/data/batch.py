@@ -13,8 +13,7 @@ from replaybench.runtime.arrays import Bools, Floats, Floats32, Integers, Intege
 class Window(NamedTuple):
     """The observations of each sampled step and of the steps before it, for recurrent policies.
 
-    A window has up to W successive steps. M is the number of members (independent runs that are simulated together),
-    and B the batch size.
+    A window has up to W successive steps. M is the number of members (independent learners), and B the batch size.
 
     Attributes:
         observation: Observations of each window, the oldest first; float32, shape `[M, B, W, S]`. Entries after the
@@ -33,10 +32,9 @@ class Window(NamedTuple):
 class ReplayBatch:
     """A batch of B experiences that was sampled from the buffer of each of M members.
 
-    Members are independent runs that are simulated together. The next call of `Replay.sample` overwrites all arrays.
-    If a sample is a segment of successive steps, columns have the shape `[M, B, steps, width]`, and steps after the
-    first `length` are zero. If a batch serves U successive updates, arrays have M·U rows instead of M, and row m·U + u
-    is for update u of member m.
+    Members are independent learners. The next call of `Replay.sample` overwrites all arrays. If a sample is a segment
+    of successive steps, columns have the shape `[M, B, steps, width]`, and steps after the first `length` are zero. If
+    a batch serves U successive updates, arrays have M·U rows instead of M, and row m·U + u is for update u of member m.
 
     Attributes:
         columns: Stored fields of the samples by name, such as `reward`; float32, shape `[M, B, width]`.
@@ -49,8 +47,8 @@ class ReplayBatch:
         length: Number of steps in each segment; uint16, shape `[M, B]`. None if samples are single steps.
         traces: Values that the learner's `TraceRule` maintains for each sample, if any; float32, shape `[M, B, K]`.
         window: Observations of the steps up to each sample. None if the learner needs single steps only.
-        update: Index, from 0, of the batch's first update in its update phase, that is among the updates after an
-            episode or rollout.
+        update: Index, from 0, of the batch's first update in its update phase (the updates after an episode or
+            rollout).
         updates_in_phase: Number of updates in the update phase.
     """
 
@@ -105,7 +103,7 @@ class TraceRule:
 
     A trace may depend on later steps of the episode, as the return estimate of Retrace does. The callbacks of this base
     class do nothing. A slot is an index in the buffer, and −1 stands for no slot. M is the number of members
-    (independent runs that are simulated together), and N the capacity of the buffer.
+    (independent learners), and N the capacity of the buffer.
 
     Most callbacks have these arguments:
         values: Traces of all stored steps, in the order of `names`; float32, shape `[M, N, K]`. A callback may write

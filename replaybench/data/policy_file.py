@@ -1,8 +1,8 @@
 """Files of learned policies in the safetensors format.
 
-A policy file contains the named weights of all members (independent runs) and a JSON object of metadata. The first axis
-of each array is the member. The format holds numbers and text only, so a file from an unknown source is safe to open.
-A checksum covers metadata and weights.
+A policy file contains the named weights of all members (independent learners) and a JSON object of metadata. The first
+axis of each array is the member. The format holds numbers and text only, so a file from an unknown source is safe to
+open. A checksum covers metadata and weights.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ _MAY_BE_INFINITE: Final = "observation.bound"
 def write_policy(path: Path, weights: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> None:
     """Write named weights and metadata of JSON types to a policy file atomically.
 
-    The first axis of each array of weights is the member, that is the index of an independent run.
+    The first axis of each array of weights is the member (independent learner).
     """
     from safetensors.numpy import save_file
 
@@ -77,7 +77,7 @@ def failed_members(weights: Mapping[str, np.ndarray]) -> list[int]:
 
 
 def take_members(path: Path, weights: Mapping[str, np.ndarray], members: Collection[int]) -> dict[str, np.ndarray]:
-    """Return the weights of the given members (independent runs) of a policy file, in the given order.
+    """Return the weights of the given members (independent learners) of a policy file, in the given order.
 
     Call this function before stored weights are used, because it refuses members whose training diverged.
 

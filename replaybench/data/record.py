@@ -37,8 +37,8 @@ Key = tuple[int | slice, ...]
 class Column(Protocol):
     """A NumPy array, or an array-like object of shape `[members, rows, …]` that computes its parts on request.
 
-    Members are independent runs. `write_record` requests each part of such an object once, as `[member, start:stop]`
-    with integers, with members and rows in ascending order.
+    Members are independent learners. `write_record` requests each part of such an object once, in ascending order of
+    members and rows, as `[member, start:stop]` with integers.
     """
 
     @property

@@ -97,7 +97,7 @@ class _BatchArrays:
 
 
 class Replay:
-    """The replay buffers of M members, that is independent learners, which use the same replay strategy.
+    """The replay buffers of M members (independent learners), which use the same replay strategy.
 
     Args:
         strategy: Strategy that decides which experiences are stored, sampled and weighted.

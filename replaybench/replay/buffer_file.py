@@ -1,7 +1,7 @@
 """Functions that prepare the contents of buffer files and load buffers from them.
 
-A loaded `Replay` draws the same samples as the saved one. A file contains the buffers of several members, that is
-independent learners. Single members can be loaded. The page docs/reference/buffer-format.md describes the format.
+A loaded `Replay` draws the same samples as the saved one. A file contains the buffers of several members (independent
+learners). Single members can be loaded. The page docs/reference/buffer-format.md describes the format.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

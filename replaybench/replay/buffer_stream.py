@@ -27,7 +27,7 @@ HELD_BLOCKS = 16
 class BufferStream(AbstractContextManager["BufferStream"]):
     """An iterator over random batches from a buffer file that does not fit into memory.
 
-    M learners are trained together. Each uses one recording, that is the experiences of one run in the file. A
+    M learners are trained together. Each uses one recording (the experiences of one member in the file). A
     recording is cut into contiguous blocks of at most `block_rows` experiences. Block sizes differ by at most one. A
     pass reads all blocks of a recording in a new random order. `held` blocks are in memory. Batches are drawn
     uniformly, with replacement, from the experiences in these blocks.

@@ -33,7 +33,7 @@ class Rules(NamedTuple):
         pull: Whether Rule 2 applies, which penalises the divergence from past policies.
         mu_pi: Whether this divergence is D_KL(μ‖π), otherwise D_KL(π‖μ), for the policy π and the past policy μ.
         limit: Upper bound on ρ in V-RACER's policy loss.
-        beta: Coefficient β of the loss of each member (independent run); float64, shape `[M]`. The penalty has the
+        beta: Coefficient β of the loss of each member (independent learner); float64, shape `[M]`. The penalty has the
             weight 1 − β.
     """
 
@@ -124,7 +124,7 @@ RECOUNT: Final = 1000
 
 
 class FarCount(TraceRule):
-    """A rule that counts far-policy steps in the buffer of each of M members (independent runs).
+    """A rule that counts far-policy steps in the buffer of each of M members (independent learners).
 
     A step is far-policy if its importance weight lies outside (1/c_max, c_max) (Novati & Koumoutsakos 2019). The buffer
     stores two numbers (traces) with every step. They are `rho`, the latest importance weight, and `far`, which is 1 if

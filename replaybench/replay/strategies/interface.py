@@ -1,7 +1,7 @@
 """Interfaces of retention, sampling and weighting rules.
 
 A frozen dataclass describes each part of a strategy. Its `start` method returns the object that executes the part
-during a run. This object holds the state of the part for all members, that is all independent learners of the run.
+during a run. This object holds the state of the part for all members (independent learners).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class BufferView(NamedTuple):
 
     Attributes:
         root: Root seed of the study.
-        members: Numbers of the M members, that is the independent learners of the run.
+        members: Numbers of the M members (independent learners).
         capacity: Number of buffer slots of each member.
         bounded: Whether the buffer has a fixed size. With `FULL` retention, it has space for all steps of the run.
         in_turn: Whether slots are filled and overwritten in turn, as a ring in order of age.
@@ -342,7 +342,7 @@ class Sampling(Term, ABC):
     """Reason why importance weights are undefined for this sampling rule, or empty if they are defined."""
 
     weighting: ClassVar[Weighting | None] = None
-    """Weighting of samples that is used unless the strategy names another one."""
+    """Weighting rule of strategies with this sampling that name none, or None."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
