@@ -43,8 +43,8 @@ class LinearQuadraticRegulator:
 
     Attributes:
         plant: The plant.
-        A: Derivative of the state after one control period with respect to the state, shape `[S, S]`.
-        B: Derivative of the state after one control period with respect to the action, shape `[S, A]`.
+        A: Derivative of z after one control period with respect to z, shape `[S, S]` for S states.
+        B: Derivative of z after one control period with respect to a, shape `[S, A]` for A actions.
         gain: Feedback gain K, shape `[A, S]`.
         reference: Reference state z₀, shape `[S]`.
         equilibrium: Action a₀ that holds the plant at z₀, shape `[A]`.
@@ -58,7 +58,7 @@ class LinearQuadraticRegulator:
     equilibrium: Floats
 
     def act(self, observation: Floats32) -> Floats32:
-        """Return an action for each of M normalised observations `[M, S]`, float32 `[M, A]`."""
+        """Return the actions, float32 `[M, A]`, for M normalised observations `[M, S]` of all states."""
         error = short_way(
             np.asarray(observation, np.float64) - self.reference, self.plant.periodic, self.plant.state_scale
         )
@@ -136,11 +136,11 @@ def _jacobian(plant: OdePlant, drift: Callable[[Floats], Floats], inputs: int) -
 
 
 Controller = Callable[[Floats32], Floats32]
-"""A function that returns actions `[M, A]` in [−1, 1] for normalised observations `[M, S]`. Its arrays are float32."""
+"""A function that returns actions `[M, A]` in [−1, 1] for normalised observations `[M, S]`. Both are float32."""
 
 
 class RandomController:
-    """A controller with uniformly distributed random actions. Its score defines the normalised score μ_r = 0."""
+    """A controller with uniformly random actions. Its mean score defines the normalised score μ_r = 0."""
 
     def __init__(self, plant: Plant, members: Sequence[int], seed: int = 0) -> None:
         self._stream = Stream(seed, members, "random controller")
@@ -162,7 +162,7 @@ def zero_control(plant: Plant) -> Controller:
 
 
 def run_episode(controller: Controller, env: PopulationEnv) -> Floats:
-    """Run one episode of each of M members (copies of a plant), and return the scores `[M]` of these episodes."""
+    """Run one episode of each of M members (copies of a plant), and return the scores `[M]`, not normalised."""
     observation, _ = env.reset()
     total, steps = np.zeros(env.num_envs), np.zeros(env.num_envs, np.int64)
     running = np.ones(env.num_envs, np.bool_)
@@ -199,10 +199,10 @@ def averaged_over_noise(solution: Solution, noise: float) -> Solution:
 
 
 class ObserverController:
-    """A controller that estimates the state and applies the greedy action of dynamic programming, for one episode.
+    """A controller for one episode that estimates the state and applies the greedy action of dynamic programming.
 
-    The estimated state is x̂ = f(x̂, u) + L (z − f(x̂, u)). f is the plant without noise, u the commanded action, z the
-    observation and L the gain `OBSERVER_GAIN`.
+    The estimated state is x̂ = f(x̂, u) + L (z − f(x̂, u)), in the first step z. f is the plant without noise, u the
+    commanded action, z the observation in physical units, and L the gain `OBSERVER_GAIN`.
     """
 
     def __init__(self, solution: Solution) -> None:
@@ -210,7 +210,7 @@ class ObserverController:
         self._predicted: Floats | None = None
 
     def act(self, observation: Floats32) -> Floats32:
-        """Return an action for each of M observations, float32 `[M, A]`."""
+        """Return the actions, float32 `[M, A]`, for the next normalised observations `[M, S]` of M episodes."""
         plant = self._solution.plant
         seen = plant.denormalise_state(observation)
         state = seen

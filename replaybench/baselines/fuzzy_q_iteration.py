@@ -40,7 +40,7 @@ _RESTED: Final = 0.05  # fraction of the last ‖Δθ‖∞ at which the sweeps 
 
 
 def action_grid(plant: OdePlant) -> Floats:
-    """Return all U combinations of the levels of a plant's A actions, normalised, `[U, A]`, in C order."""
+    """Return all U combinations of the levels of a plant's A actions, normalised `[U, A]`. The last varies fastest."""
     levels = [np.linspace(-1.0, 1.0, count) if count > 1 else np.zeros(1) for count in plant.action_levels]
     return np.array(list(itertools.product(*levels)))
 
@@ -60,7 +60,7 @@ class Transitions(NamedTuple):
 
 
 def transitions(plant: OdePlant, frequency: float, grid: Grid, actions: Floats) -> Transitions:
-    """Simulate one control period for all pairs of a grid node and an action, in C order: the actions vary fastest."""
+    """Simulate one control period from each node i with each of U normalised actions j. Their pair is i·U + j."""
     points, inputs = grid.points(), plant.denormalise_action(actions)
     pairs = len(points) * len(inputs)
     cell, reward = np.empty(pairs, np.int32), np.empty(pairs)
@@ -82,10 +82,10 @@ def transitions(plant: OdePlant, frequency: float, grid: Grid, actions: Floats) 
 
 
 def most_sweeps(discount: float, tolerance: float) -> int:
-    """Return the largest number of sweeps that fuzzy Q-iteration needs until convergence.
+    """Return the number of sweeps after which fuzzy Q-iteration has converged in every case.
 
-    After these sweeps, no action value changes by more than `tolerance` times the largest |reward|. The number
-    includes 50 additional sweeps because of rounding errors.
+    Then no action value changes by more than `tolerance` times the largest |reward|. The number includes 50 additional
+    sweeps because of rounding errors.
     """
     return math.ceil(math.log(tolerance) / math.log(discount)) + 50
 
@@ -164,7 +164,7 @@ class Solution:
         return self.actions[choice].astype(np.float32).reshape(*lead, -1)
 
     def interpolated(self, observation: ArrayLike) -> Floats32:
-        """Interpolate the best actions at grid nodes to normalised states `[..., S]`, and return float32 `[..., A]`."""
+        """Return the best actions at nodes, interpolated to normalised states `[..., S]`, as float32 `[..., A]`."""
         mixed = self.grid.interpolate(self.actions[self.best], self._points(observation))
         return mixed.astype(np.float32).reshape(*np.shape(observation)[:-1], -1)
 
@@ -271,7 +271,7 @@ def solve(
 
 
 def keep(solution: Solution) -> None:
-    """Store a solution of fuzzy Q-iteration in the cache."""
+    """Store a solution of fuzzy Q-iteration, which was computed with `TOLERANCE`, in the cache."""
     key = solution.plant, solution.frequency, solution.grid, solution.discount, solution.variant, TOLERANCE
     _store(_depends_on(*key), (solution.theta, solution.convergence))
 
@@ -287,7 +287,7 @@ def _depends_on(
 
 
 def cached_at(folder: str, depends_on: Any) -> Path:
-    """Return the path of a cached result. Its name is a hash of the plain values on which the result depends."""
+    """Return the path of a cached result: `folder`, then a hash of the JSON values on which the result depends."""
     key = hashlib.sha256(json.dumps(depends_on, sort_keys=True).encode()).hexdigest()
     return cache_dir() / f"{folder}{key[:32]}.h5"
 

@@ -1,8 +1,8 @@
 """Compiled sweeps of fuzzy Q-iteration, θ ← R + γ max_j Φ(x′) θ (Buşoniu et al., 2010).
 
 The maximum over all U actions takes most of the time. Therefore the maximum is taken only over the actions that can be
-best in a grid cell (contenders). An action is no contender if the value of another action is at least as large at every
-corner of the cell. Then the action is nowhere better in the cell, not even by rounding, which is monotonic.
+best in a grid cell (contenders). These are the best action of each corner, and every action that exceeds each of these
+at some corner. Other actions are nowhere better in the cell, not even by rounding, which is monotonic.
 
 `theta` contains the action values θ of N nodes, float64 `[N, U]`. `corners` contains the nodes at the K corners of each
 cell, int32 `[C, K]`. Pair i·U + j is action j at node i, with its `reward` R, the `cell` of its next state x′, and a
@@ -22,20 +22,20 @@ def contenders(
 ) -> tuple[Integers32, Floats]:  # fmt: skip
     """Copy, for each grid cell, the values of the actions that can be best somewhere in the cell (contenders).
 
-    An action is left out if the best action of some corner is at least as good at all corners. If all corners have the
-    same best action, this action is the only contender.
+    The best action of each corner is a contender. Another action is one unless the best action of some corner is at
+    least as good at all corners.
 
     Args:
         theta: Action values of the nodes, shape `[N, U]`.
         corners: Nodes at the K corners of each cell, shape `[C, K]`.
         best: Output: the best action of each node, shape `[N]`.
-        start: Output: first row of each cell in the results, and the number of rows; shape `[C + 1]`.
+        start: Output: first row of each cell in the results, and the number R of rows; shape `[C + 1]`.
         choice: Array for the result `choice`, of any length.
         table: Array for the result `table`, with as many rows as `choice`.
 
     Returns:
-        choice: Action of each contender, shape `[rows]`. The result is a new array if the given one is too small.
-        table: Values of each contender at the corners, shape `[rows, K]`. The same holds for this array.
+        choice: Action of each contender in the first R entries. A new array if the given one is too small.
+        table: Values of each contender at the K corners, in the first R rows. A new array if `choice` is new.
     """
     cells, K = corners.shape
     nodes, U = theta.shape
@@ -93,7 +93,7 @@ def synchronous(
     theta: Floats, cell: Integers32, weight: Floats, reward: Floats, discount: float,
     start: Integers, table: Floats,
 ) -> float:  # fmt: skip
-    """Do a sweep of fuzzy Q-iteration with the values that `contenders` returned, and return the largest change.
+    """Do a sweep of fuzzy Q-iteration with `start` and `table` from `contenders`, and return the largest change.
 
     The new action values of all nodes are written to `theta` `[N, U]`.
     """
@@ -126,7 +126,7 @@ def asynchronous(
 ) -> float:  # fmt: skip
     """Do a sweep of fuzzy Q-iteration in place, and return the largest change of an action value.
 
-    The array `best` `[N]`, the index of the best action at each node, is updated, too.
+    `best` `[N]` contains the index of the best action at each node on entry, and is updated, too.
     """
     nodes, U = theta.shape
     K = weight.shape[1]
@@ -167,13 +167,13 @@ def places(
 ) -> tuple[Integers, Integers, Integers32]:
     """Find the positions of each pair of a grid node and an action in the table that `contenders` returned.
 
-    `start` and `choice` are arrays from `contenders`. `count` `[N, U]` is a scratch array of zeros. The values are zero
-    after the call, too.
+    `start` and `choice` are arrays from `contenders`. `count` `[N, U]` is a scratch array, which is zero before and
+    after the call.
 
     Returns:
-        pairs: Indices of the P pairs that the table contains, shape `[P]`.
+        pairs: Indices i·U + j of the P pairs that the table contains, ascending; shape `[P]`.
         first: Index in `where` of the first position of each pair, and the length of `where`; shape `[P + 1]`.
-        where: Positions in the flat table, sorted by pair.
+        where: Positions in the flat table (row · K + corner), sorted by pair.
     """
     (cells, K), U = corners.shape, count.shape[1]
     flat = count.reshape(-1)
@@ -203,7 +203,7 @@ def evaluate(
     cell: Integers32, weight: Floats, reward: Floats, discount: float, start: Integers,
     table: Floats, first: Integers, where: Integers32, backwards: bool,
 ) -> float:  # fmt: skip
-    """Update the values of the P pairs of a node and an action in the table of `contenders`, and return the change.
+    """Update the values of P pairs of a node and an action in the table of `contenders`. Return the largest change.
 
     The table is updated in place. The maximum is taken over contenders only. If the value of a pair appears on both
     sides of its equation, the equation is solved for this value, because repeated sweeps would converge more slowly.

@@ -25,9 +25,9 @@ from replaybench.runtime.kernel import kernel
 class Grid:
     """A grid of equidistant nodes over the S states of a plant.
 
-    A grid has N nodes, in row-major order, and its cells have 2^S corners each. The last node of a periodic axis is one
-    spacing below `high`, and one more cell leads back to the first node. On other axes, points outside of the grid are
-    moved to the edge of the grid, and NaN is moved to the lower edge.
+    A grid has N nodes in C order (the last axis varies fastest), and its cells have 2^S corners each. The last node of
+    a periodic axis is one spacing below `high`, and one more cell leads back to the first node. On other axes, points
+    outside of the grid are moved to its edge, and NaN to the lower edge.
 
     Attributes:
         nodes: Number of nodes on each axis, at least 2.
@@ -78,7 +78,7 @@ class Grid:
 
     @functools.cached_property
     def corners(self) -> Integers32:
-        """Indices of the nodes at the 2^S corners of each of C cells, int32 `[C, 2^S]`, in C order."""
+        """Indices of the nodes at the 2^S corners of each of C cells, int32 `[C, 2^S]`; both axes are in C order."""
         first = np.indices(self.cells).reshape(len(self.nodes), -1)
         sides = itertools.product((0, 1), repeat=len(self.nodes))
         count = np.array(self.nodes)[:, None]
@@ -86,7 +86,7 @@ class Grid:
         return np.stack(nodes, axis=1).astype(np.int32)
 
     def memberships(self, points: ArrayLike) -> tuple[Integers32, Floats]:
-        """Return the cell of each of P points, int32 `[P]`, and the weights of its corners, float64 `[P, 2^S]`."""
+        """Return the cells, int32 `[P]`, of points `[P, S]`, and the weights of their corners, float64 `[P, 2^S]`."""
         states = np.ascontiguousarray(points, np.float64)
         cell = np.empty(len(states), np.int32)
         weight = np.empty((len(states), 1 << len(self.nodes)))
@@ -95,7 +95,7 @@ class Grid:
         return cell, weight
 
     def interpolate(self, table: Floats, points: ArrayLike) -> Floats:
-        """Interpolate the D values at each node, `[N, D]`, to P points, `[P, S]`, and return an array `[P, D]`."""
+        """Interpolate the D values at each node, `table` `[N, D]`, to points `[P, S]`, and return them, `[P, D]`."""
         out = np.empty((len(np.asarray(points)), table.shape[1]))
         _interpolate(table, self.corners, *self.memberships(points), out)
         return out
@@ -103,7 +103,7 @@ class Grid:
     def refined(self, factor: float, reference: Sequence[float]) -> Grid:
         """Return a grid over the same box with about `factor` times the nodes on each axis.
 
-        If the state `reference` is on a node, a number of nodes is preferred with which it stays on a node.
+        Where the state `reference` `[S]` lies on a node of an axis, the number of nodes keeps it on one if possible.
         """
         axes = zip(self.nodes, self.low, self.high, self.periodic, reference, strict=True)
         return Grid(tuple(_refined(*axis, factor) for axis in axes), self.low, self.high, self.periodic)

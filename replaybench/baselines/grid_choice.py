@@ -28,7 +28,7 @@ Rule = Literal["converged", "paper"]
 FACTOR: Final = 1.4
 """Factor on the number of nodes of each axis in a refinement."""
 CLOSE: Final = 0.005
-"""Change of the return r by a refinement below which the grid is fine enough, relative to r − r_random."""
+"""The grid is fine enough if a refinement changes the return r by less than this fraction of max r − r_random."""
 MOST_PAIRS: Final = 10_000_000
 """Largest number of pairs of node and action on a refined grid. So many pairs take about 600 MB of memory."""
 MOST_SUBSTEPS: Final = 200_000_000
@@ -48,8 +48,8 @@ class Refinement:
     Attributes:
         solution: The solution.
         rule: Rule that chose the grid, "converged" or "paper".
-        change: Change of the return of greedy control by the last refinement, relative to the difference from the
-            return of random control. NaN without refinements.
+        change: Change of the return of greedy control by the last refinement, as a fraction of the best return minus
+            that of random control. NaN if no two grids gave returns that are `apart` from random control.
     """
 
     solution: Solution

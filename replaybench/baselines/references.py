@@ -69,7 +69,7 @@ class Reference:
 
     @property
     def grid(self) -> str:
-        """Description of the grid of dynamic programming and its convergence. The text is empty without a grid."""
+        """Description of the grid of dynamic programming and its convergence, or an empty string without a grid."""
         if not self.nodes:
             return ""
         text = f"{' × '.join(map(str, self.nodes))} nodes, {self.actions} actions"
@@ -82,9 +82,9 @@ class Reference:
 
 
 def no_score(dp: float, random: float) -> str:
-    """Return why the rewards of dynamic programming and random control define no normalised score μ_r.
+    """Return, as text, why the scores of dynamic programming and random control define no normalised score μ_r.
 
-    The text is empty if the two rewards define μ_r, or if `dp` is not finite.
+    The result is empty if the two scores define μ_r, or if `dp` is not finite.
     """
     if not math.isfinite(dp) or grid_choice.apart(dp, random):
         return ""
@@ -93,9 +93,9 @@ def no_score(dp: float, random: float) -> str:
 
 
 def normalise(reward: ArrayLike, reference: Reference) -> Floats:
-    """Return the normalised scores μ_r = (r − r_random) / (r_dp − r_random) of rewards r.
+    """Return the normalised scores μ_r = (r − r_random) / (r_dp − r_random) of scores r, in the shape of r.
 
-    r_random and r_dp are the rewards of random control and dynamic programming. If they are too close, μ_r is NaN.
+    r_random and r_dp are the scores of random control and dynamic programming. If they are not `usable`, μ_r is NaN.
     """
     span = reference.dp - reference.random if reference.usable else np.nan
     return np.asarray((np.asarray(reward, np.float64) - reference.random) / span)
@@ -124,7 +124,7 @@ def reference(plant: Plant, frequency: float | None = None, noise: float = 0.0, 
 
 
 def kept_reference(plant: Plant, frequency: float, noise: float, rule: Rule | None) -> Reference | None:
-    """Read a plant's scores under simple controllers from the cache, or return None without a valid file."""
+    """Read a plant's scores under simple controllers from the cache, or return None if no valid file exists."""
     path = kept_at(plant, frequency, noise, rule)
     with contextlib.suppress(OSError, UserError):
         return build(Reference, read_header(path, _KIND).facts, str(path))

@@ -105,10 +105,10 @@ class Learner:
         segment: Number of successive steps that are stored and sampled as a whole.
         window: Largest number of successive steps that are replayed with each sample, including the sample.
         traces: The rule that computes numbers along stored episodes, such as returns, or None.
-        on_policy: Whether each series of updates begins with an update on the newest experiences.
+        on_policy: Whether each update phase begins with an update on the newest experiences.
         supports_chunks: Whether `update` accepts the batches of several updates at once. Subclasses do not inherit it.
-        warmup_episodes: Number of episodes before the first update. If updates follow a fixed number of steps, it is
-            the number of such iterations.
+        warmup_episodes: Number of episodes (iterations, if updates follow a fixed number of steps) before the first
+            update.
         warming_up: Whether the current episode is one of the `warmup_episodes`. The training loop sets this flag.
         discrete: Whether actions are chosen from a finite set.
         supports_refer: Whether the learner supports ReF-ER.
@@ -283,7 +283,7 @@ class Learner:
         return Evaluation(self) if self.memory.size else self
 
     def remember(self, observation: AnyFloats, state: AnyFloats) -> AnyFloats:
-        """Return the recurrent states `[M, N, H]` after N observations `[M, N, S]` of each member.
+        """Return the recurrent states `[M, N, H]` after one observation `[M, N, S]` of each of N sequences.
 
         `state` `[M, N, H]` contains the states before the observations, with H numbers each.
         """
@@ -294,8 +294,8 @@ class Learner:
     ) -> Mapping[str, AnyFloats]:
         """Process the result of one environment step, and return further fields to store with the experience.
 
-        The observations after the step are `successor` `[M, S]`. `ended` `[M]` is true after termination and after
-        truncation. Only members that are `active` `[M]` did the step.
+        `reward` `[M]` is unscaled. `successor` `[M, S]` are the observations after the step. `ended` `[M]` is true
+        after termination and after truncation. Only members that are `active` `[M]` did the step.
         """
         self.normaliser.rewards.update(reward, active)
         return {}

@@ -37,7 +37,7 @@ def chunk_rows(shape: tuple[int, ...], itemsize: int) -> int:
 
 
 def pack(rows: np.ndarray, count: int) -> bytes:
-    """Compress a chunk of `count` rows by byte shuffling and deflate, with zeros in place of missing rows."""
+    """Compress up to `count` rows by byte shuffling and deflate, as a chunk of `count` rows padded with zeros."""
     if len(rows) < count:
         rows = np.concatenate([rows, np.zeros((count - len(rows), *rows.shape[1:]), rows.dtype)])
     numbers = np.ascontiguousarray(rows).view(np.uint8).reshape(-1, rows.itemsize)
@@ -73,7 +73,7 @@ class Stored:
     chunk_rows: int = 0
 
     def chunk(self, member: int, row: int) -> tuple[int, int]:
-        """Return the address and size of the chunk that begins at `row`, or raise `ValueError` if there is none."""
+        """Return address and size, in bytes, of a member's chunk that begins at `row`, or raise `ValueError`."""
         info = self.dataset.id.get_chunk_info_by_coord((member, row, *(0 for _ in self.shape[2:])))
         if info.byte_offset is None or info.filter_mask:
             raise ValueError("a packed chunk is missing or not packed")
@@ -81,7 +81,7 @@ class Stored:
 
 
 def plain_arrays(path: Path, file: h5py.File, end: int) -> dict[str, Stored]:
-    """Return the location of each array in an HDF5 file, by name of the array.
+    """Return the location (`Stored`) of each array in an HDF5 file, by name.
 
     `end` is the byte address at which the HDF5 content of the file ends.
 
@@ -105,7 +105,7 @@ def plain_arrays(path: Path, file: h5py.File, end: int) -> dict[str, Stored]:
 
 
 def own_item(group: Any, name: str) -> Any:
-    """Return an item of an HDF5 group, or None if the item is a link or a dataset with data in other files.
+    """Return an item of an HDF5 group, or None if it is a link, or a dataset whose data are in other files.
 
     Links are not opened, because the target may be any file. If the target is a pipe, reading may never end.
     """
@@ -116,7 +116,7 @@ def own_item(group: Any, name: str) -> Any:
 
 
 def attribute(item: Any, name: str) -> Any:
-    """Return a scalar attribute of an HDF5 item, or raise `ValueError` for an array, which could be very large."""
+    """Return a single-valued attribute of an HDF5 item. Raise `ValueError` for an array, which could be very large."""
     if math.prod(item.attrs.get_id(name).shape or ()) != 1:
         raise ValueError(f"its attribute {name!r} is no single value")
     return item.attrs[name]

@@ -1,4 +1,4 @@
-"""Types that buffers and learners share, which are sampled batches and rules for values along stored episodes."""
+"""Types that buffers and learners share: sampled batches, and rules for values along stored episodes (traces)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,8 +13,7 @@ from replaybench.runtime.arrays import Bools, Floats, Floats32, Integers, Intege
 class Window(NamedTuple):
     """The observations of each sampled step and of the steps before it, for recurrent policies.
 
-    A window has up to W successive steps. M is the number of members (independent runs that are simulated together),
-    and B the batch size.
+    A window has up to W successive steps. M is the number of members (independent learners), and B the batch size.
 
     Attributes:
         observation: Observations of each window, the oldest first; float32, shape `[M, B, W, S]`. Entries after the
@@ -33,24 +32,23 @@ class Window(NamedTuple):
 class ReplayBatch:
     """A batch of B experiences that was sampled from the buffer of each of M members.
 
-    Members are independent runs that are simulated together. The next call of `Replay.sample` overwrites all arrays.
-    If a sample is a segment of successive steps, columns have the shape `[M, B, steps, width]`, and steps after the
-    first `length` are zero. If a batch serves U successive updates, arrays have M·U rows instead of M, and row m·U + u
-    is for update u of member m.
+    Members are independent learners. The next call of `Replay.sample` overwrites all arrays. If a sample is a segment
+    of successive steps, columns have the shape `[M, B, steps, width]`, and steps after the first `length` are zero. If
+    a batch serves U successive updates, arrays have M·U rows instead of M, and row m·U + u is for update u of member m.
 
     Attributes:
         columns: Stored fields of the samples by name, such as `reward`; float32, shape `[M, B, width]`.
         idx: Index in the buffer of each sample; int64, shape `[M, B]`.
-        serial: Number of each sample in the order of collection; uint32, shape `[M, B]`.
+        serial: Number of each sample, or of its first step, in order of collection, from 1; uint32, shape `[M, B]`.
         probability: Probability with which each sample was drawn; float64, shape `[M, B]`. NaN means unknown.
         weight: Weight of each sample in the critic's loss; float32, shape `[M, B]`.
         actor_weight: Weight of each sample in the actor's loss; float32, shape `[M, B]`.
-        rate_factor: Factor on the learning rate of each member; float32, shape `[M]`.
+        rate_factor: Factor on the learning rates of each member; float32, shape `[M]`.
         length: Number of steps in each segment; uint16, shape `[M, B]`. None if samples are single steps.
         traces: Values that the learner's `TraceRule` maintains for each sample, if any; float32, shape `[M, B, K]`.
         window: Observations of the steps up to each sample. None if the learner needs single steps only.
-        update: Index of the batch's first update in its update phase, that is among the updates after an episode or
-            rollout.
+        update: Index, from 0, of the batch's first update in its update phase (the updates after an episode or
+            rollout).
         updates_in_phase: Number of updates in the update phase.
     """
 
@@ -69,30 +67,30 @@ class ReplayBatch:
 
     @property
     def observation(self) -> Floats32:
-        """The observations before each sampled step of M runs with batch size B, of shape `[M, B, S]`."""
+        """The observations before the sampled steps, as collected; float32, shape `[M, B, S]`."""
         return self.columns["observation"]
 
     @property
     def action(self) -> Floats32:
-        """The commanded actions of the sampled steps of M runs with batch size B, of shape `[M, B, A]`."""
+        """The commanded actions of the sampled steps; float32, shape `[M, B, A]`."""
         return self.columns["action"]
 
     @property
     def reward(self) -> Floats32:
-        """The unscaled rewards of the sampled steps of M runs with batch size B, of shape `[M, B, 1]`."""
+        """The unscaled rewards of the sampled steps; float32, shape `[M, B, 1]`."""
         return self.columns["reward"]
 
     @property
     def next_observation(self) -> Floats32:
-        """The observations after each sampled step of M runs with batch size B, of shape `[M, B, S]`.
+        """The observations after the sampled steps; float32, shape `[M, B, S]`.
 
-        An observation is also valid after the last step of an episode.
+        After the last step of an episode, this is the final observation, not that of the next reset.
         """
         return self.columns["next_observation"]
 
     @property
     def terminated(self) -> Floats32:
-        """A flag that is 1 if the state after the sampled step is terminal and 0 otherwise, of shape `[M, B, 1]`."""
+        """Whether the states after the sampled steps are terminal, as 1 or 0; float32, shape `[M, B, 1]`."""
         return self.columns["terminated"]
 
 
@@ -105,7 +103,7 @@ class TraceRule:
 
     A trace may depend on later steps of the episode, as the return estimate of Retrace does. The callbacks of this base
     class do nothing. A slot is an index in the buffer, and −1 stands for no slot. M is the number of members
-    (independent runs that are simulated together), and N the capacity of the buffer.
+    (independent learners), and N the capacity of the buffer.
 
     Most callbacks have these arguments:
         values: Traces of all stored steps, in the order of `names`; float32, shape `[M, N, K]`. A callback may write
@@ -123,7 +121,7 @@ class TraceRule:
         Args:
             last: Slot of the preceding step of each member, or −1 if that step is not stored; int64, shape `[M]`. The
                 rule may keep this array until `stored` is called.
-            experience: Fields of the new experience by name.
+            experience: Fields of the new experience by name, shape `[M, width]`.
         """
 
     def evicting(self, values: Floats32, previous: Links, next: Links, slots: Slots) -> None:
@@ -155,4 +153,4 @@ class TraceRule:
         """
 
     def loaded(self, values: Floats32, count: Slots) -> None:
-        """Update the rule after a saved buffer was loaded, which uses the first `count[m]` slots of each member m."""
+        """Update the rule after a saved buffer was loaded into the first `count[m]` slots of each member m."""

@@ -99,7 +99,7 @@ COLUMN_SUFFIXES: Final = (".csv", ".json", ".md", ".parquet")
 
 
 def check_columns_file(path: Path) -> None:
-    """Raise `UserError` if a file exists, has an unsupported suffix, or needs a package that is not installed."""
+    """Raise `UserError` if `path` exists, has an unsupported suffix, or needs a package that is not installed."""
     if path.suffix.lower() not in COLUMN_SUFFIXES:
         raise UserError(f"{path} must end in .csv, .json, .md or .parquet")
     refuse_existing(path, "remove it or choose another name")
@@ -128,9 +128,9 @@ def as_rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 
 def rows_text(rows: Sequence[Mapping[str, Any]], form: str) -> str:
-    """Format rows as a text of the format `csv`, `md` (Markdown) or `json`.
+    """Return rows as text in the format `csv`, `md` (Markdown) or `json`.
 
-    JSON text is a list of objects, with null in place of NaN and infinity.
+    JSON is a list of objects, with null in place of NaN and infinity. Other formats leave missing entries empty.
     """
     if form == "json":
         plain = [{key: json_value(value) for key, value in row.items()} for row in rows]

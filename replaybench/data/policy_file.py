@@ -1,8 +1,8 @@
 """Files of learned policies in the safetensors format.
 
-A policy file contains the named weights of all members (independent runs) and a JSON object of metadata. The first axis
-of each array is the member. The format holds numbers and text only, so a file from an unknown source is safe to open.
-A checksum covers metadata and weights.
+A policy file contains the named weights of all members (independent learners) and a JSON object of metadata. The first
+axis of each array is the member. The format holds numbers and text only, so a file from an unknown source is safe to
+open. A checksum covers metadata and weights.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ _MAY_BE_INFINITE: Final = "observation.bound"
 def write_policy(path: Path, weights: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> None:
     """Write named weights and metadata of JSON types to a policy file atomically.
 
-    The first axis of each array of weights is the member, that is the index of an independent run.
+    The first axis of each array of weights is the member (independent learner).
     """
     from safetensors.numpy import save_file
 
@@ -61,14 +61,14 @@ def read_policy(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 
 def members_in(path: Path, weights: Mapping[str, np.ndarray]) -> int:
-    """Return the number of independent runs in a policy file, or raise `UserError` if arrays lack the axis of runs."""
+    """Return the number of members in a policy file, or raise `UserError` if arrays lack the axis of members."""
     if not weights or any(array.ndim == 0 or array.dtype.kind not in "fiu" for array in weights.values()):
         raise UserError(f"{path} holds no weights of members")
     return min(map(len, weights.values()))
 
 
 def failed_members(weights: Mapping[str, np.ndarray]) -> list[int]:
-    """Return the indices of members (independent runs) with a NaN or infinite weight, whose training diverged."""
+    """Return the indices of members whose weights are not all finite. Only a bound on observations may be infinite."""
     broken = {
         name: np.isnan(array) if name == _MAY_BE_INFINITE else ~np.isfinite(array) for name, array in weights.items()
     }
@@ -77,7 +77,7 @@ def failed_members(weights: Mapping[str, np.ndarray]) -> list[int]:
 
 
 def take_members(path: Path, weights: Mapping[str, np.ndarray], members: Collection[int]) -> dict[str, np.ndarray]:
-    """Return the weights of the given members (independent runs) of a policy file, in the given order.
+    """Return the weights of the given members (independent learners) of a policy file, in the given order.
 
     Call this function before stored weights are used, because it refuses members whose training diverged.
 
@@ -98,7 +98,7 @@ def take_members(path: Path, weights: Mapping[str, np.ndarray], members: Collect
 
 
 def digest(facts: str, weights: Mapping[str, np.ndarray]) -> str:
-    """Return the checksum of the metadata (a JSON text) and the weights of a policy file."""
+    """Return the checksum, in hexadecimal, of the metadata (JSON) and the weights of a policy file."""
     content = hashlib.blake2b(facts.encode(), digest_size=16)
     for name, array in sorted(weights.items()):
         content.update(f"{name} {array.dtype.str} {array.shape}".encode())

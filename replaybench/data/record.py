@@ -37,8 +37,8 @@ Key = tuple[int | slice, ...]
 class Column(Protocol):
     """A NumPy array, or an array-like object of shape `[members, rows, …]` that computes its parts on request.
 
-    Members are independent runs. `write_record` requests each part of such an object once, as `[member, start:stop]`
-    with integers, with members and rows in ascending order.
+    Members are independent learners. `write_record` requests each part of such an object once, in ascending order of
+    members and rows, as `[member, start:stop]` with integers.
     """
 
     @property
@@ -99,7 +99,7 @@ Compression = Literal["gzip"] | None
 
 @dataclass(frozen=True)
 class Header:
-    """The description of a record, which is an HDF5 file with checksums, without the content of the arrays.
+    """The description of a record (an HDF5 file with checksums): its metadata, and shapes and dtypes of its arrays.
 
     Attributes:
         kind: Type of the record, such as `buffer` or `checkpoint`.
@@ -245,7 +245,7 @@ def open_record(path: Path, kind: str | None = None) -> Iterator[Record]:
 
 
 def read_header(path: Path, kind: str | None = None) -> Header:
-    """Return the verified header of a record (an HDF5 file with checksums), with the arguments of `open_record`."""
+    """Return the verified header of a record (an HDF5 file with checksums). Arguments are those of `open_record`."""
     with open_record(path, kind) as record:
         return record.header
 

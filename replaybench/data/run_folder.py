@@ -30,7 +30,7 @@ class RunFolder:
         return self.path / "cells" / cell_id
 
     def finished(self, cell_id: str) -> bool:
-        """Return whether the scores of a cell exist, which are written last."""
+        """Return whether a cell is finished. The file of its scores, which is written last, then exists."""
         return (self.cell(cell_id) / "scores.h5").is_file()
 
     def remove_partial_files(self) -> None:
@@ -72,9 +72,9 @@ class RunFolder:
 
 
 def runs_within(path: Path) -> str:
-    """Return an error text that lists the run folders inside a folder, such as those that `replaybench advise` writes.
+    """Return an error message with the run folders inside a folder, such as those that `replaybench advise` writes.
 
-    The text is empty if the folder is itself a run folder or contains none.
+    The message is empty if the folder is itself a run folder or contains none.
     """
     runs = [] if (path / "study.toml").is_file() else sorted(each.parent for each in path.glob("*/study.toml"))
     shown = f"{', '.join(map(str, runs[:_MOST_RUNS]))}{' …' if len(runs) > _MOST_RUNS else ''}"

@@ -1,7 +1,7 @@
 """Conversion of replay buffers to a form that a GPU computes: strategies as C++ source, and the memory layout.
 
 Buffers on the GPU behave like those of `replaybench.replay.strategies` (see `source/replay.cuh`). The buffer of each
-learner is one block of memory: counters (`ReplayState`), and then arrays with one entry per experience. This module
+learner is one block of memory: counters (`ReplayState`), and then the arrays of experiences and priorities. This module
 computes the byte offsets of the arrays.
 """
 
@@ -73,9 +73,10 @@ class DeviceBuffers:
         strategy: The replay strategy, with its settings for the control rate.
         fields: Width of each stored field by name, in the order of storage.
         capacity: Largest number of experiences in a buffer.
+        batch: Batch size.
 
     Attributes:
-        source: C++ text that defines the type `Rules`.
+        source: C++ source that defines the type `Rules`.
         settings: The C++ struct `ReplaySettings`. The caller sets the addresses of the arrays in `tables`.
         tables: Arrays that the caller copies to the GPU, by the name of their address in `settings`.
         arrays: Byte offset, dtype and shape of each array of a buffer, by name.
@@ -136,7 +137,7 @@ class DeviceBuffers:
         self.source = f'#include "replay.cuh"\nstruct Rules {{\n{lines}}};\n'
 
     def start(self, memory: NDArray[np.uint8]) -> None:
-        """Turn memory `[M, bytes]`, all bytes of which are zero, into M empty buffers."""
+        """Turn memory `[M, bytes]`, all bytes of which are zero, into M empty buffers, in place."""
         self.state(memory)["largest"] = 1.0
         for name in ("td_bits", "exploration_bits"):
             if name in self.arrays:

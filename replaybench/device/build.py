@@ -28,12 +28,11 @@ def host_library(source: str, threads: int = THREADS, reverse: bool = False) -> 
 
     Args:
         threads: Number of threads in a thread block.
-        reverse: Whether the loops run over the threads backwards. If the two orders give different results, a thread
-            reads what another thread writes between the same two barriers.
+        reverse: Whether the loops run over the threads backwards. If results depend on this, threads have a data race.
 
     Raises:
         UserError: g++ is not installed.
-        RuntimeError: The source has an error. The text contains the message of the compiler.
+        RuntimeError: The source has an error. The exception contains the message of the compiler.
     """
     options = (*_HOST, f"-DTHREADS={threads}", *["-DREVERSED"] * reverse, f"-I{SOURCE}")
 

@@ -52,7 +52,7 @@ class GPU:
     members, one after the other.
 
     Args:
-        program: The program. Only `fetch` updates the memory of the program on the host.
+        program: The program, whose memory on the host is up to date only after `fetch`.
         number: Number of the GPU, from 0.
 
     Attributes:
@@ -79,7 +79,7 @@ class GPU:
         self._held: dict[int, Any] = {}
 
     def advance(self, count: int) -> Rounds:
-        """Run `count` training episodes or iterations of every learner, and return the scores."""
+        """Run `count` training episodes or iterations of every learner, and return the scores, `[M, count]` each."""
         from cuda.core import LaunchConfig, launch
 
         program = self.program

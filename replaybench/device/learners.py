@@ -1,4 +1,4 @@
-"""Conversion of learners to a form that a GPU computes: C++ source text, settings, and arrays of parameters.
+"""Conversion of learners to a form that a GPU computes: C++ source, settings, and arrays of parameters.
 
 `DeviceLearner` converts between a learner of `replaybench.controllers` and the C++ templates in `source/`. Every member
 (independent learner) has two arrays of 4-byte floats. The array HOT holds the parameters: networks in the learner's
@@ -34,7 +34,7 @@ class DeviceLearner:
         learner: DDPG, TD3, SAC or DQN, without options that only the CPU supports.
 
     Attributes:
-        source: C++ text that defines the types `Shape` and `Learner`. Code after this text may call `Learner::update`.
+        source: C++ source that defines the types `Shape` and `Learner`. Code after it may call `Learner::update`.
         hot_size: Number of floats for the parameters of one learner, with target networks and padding.
         cold_size: Number of floats for the optimiser moments of one learner, with padding.
 
@@ -93,7 +93,7 @@ class DeviceLearner:
 
 
 def check(kind: type[Learner], config: Any, refer: bool = False) -> None:
-    """Raise `UserError` if a learner with these settings, or with ReF-ER if `refer` is True, runs on the CPU only."""
+    """Raise `UserError` if a learner with these settings, and with ReF-ER if `refer`, runs on the CPU only."""
     name = kind.__name__
     if kind not in LEARNERS:
         possible = ", ".join(learner.__name__ for learner in LEARNERS)
@@ -112,7 +112,7 @@ def check(kind: type[Learner], config: Any, refer: bool = False) -> None:
 
 
 def places(network: PopulationMLP) -> Integers:
-    """Return the index of each of the P parameters of a network in the memory layout of the GPU, `[P]`."""
+    """Return the index of each of a network's P parameters in the network's memory on the GPU, int64 `[P]`."""
     parts, start = [], 0
     for inputs, outputs, *_ in network.network.plan[:-1]:
         columns = int(outputs) | 1

@@ -53,7 +53,7 @@ class DevicePlant:
         observe: Names of the observed states. If this is empty, all states are observed.
 
     Attributes:
-        source: C++ text that defines the type `Plant`.
+        source: C++ source that defines the type `Plant`.
     """
 
     def __init__(self, plant: OdePlant, frequency: float, noise: float = 0.0, observe: Sequence[str] = ()) -> None:
@@ -123,7 +123,7 @@ class DevicePlant:
     def device_functions(self, capability: tuple[int, int]) -> list[bytes]:
         """Return the equations of the plant as code to link, for GPUs of a compute capability such as (9, 0).
 
-        This needs an NVIDIA driver.
+        The order is that of `SIGNATURES`. This needs an NVIDIA driver.
         """
         from numba import cuda
 

@@ -66,7 +66,7 @@ class Program:
         learner: The learners, with their initial weights.
 
     Attributes:
-        source: Complete C++ source text.
+        source: Complete C++ source.
         threads: Number of threads in a thread block, which depends on the batch size.
         settings: The C++ struct `RunSettings`.
         memory: Complete state of each learner with its plant and buffer as bytes, `[M, bytes]`.
@@ -121,7 +121,7 @@ class Program:
         return self._parts[name]
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return a checkpoint of the training as arrays by name, from which training can continue."""
+        """Return the training's state, with the memory that is on the host, as arrays by name for a checkpoint."""
         return {"memory": self.memory.copy(), "rounds": np.full(len(self.memory), self.rounds)}
 
     def load_state(self, state: dict[str, np.ndarray]) -> None:
@@ -153,7 +153,7 @@ class Host:
             setattr(program.settings.replay, name, table.ctypes.data)
 
     def advance(self, count: int) -> Rounds:
-        """Run `count` training episodes or iterations of every learner, and return the scores."""
+        """Run `count` training episodes or iterations of every learner, and return the scores, `[M, count]` each."""
         program = self.program
         found = Rounds(*(np.full((len(program.memory), count), np.nan) for _ in Rounds._fields))
         self.library.run_rounds(

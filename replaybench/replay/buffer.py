@@ -97,7 +97,7 @@ class _BatchArrays:
 
 
 class Replay:
-    """The replay buffers of M members, that is independent learners, which use the same replay strategy.
+    """The replay buffers of M members (independent learners), which use the same replay strategy.
 
     Args:
         strategy: Strategy that decides which experiences are stored, sampled and weighted.
@@ -107,11 +107,11 @@ class Replay:
         root: Root seed of the study.
         members: Numbers of the M members. The random numbers of a member depend only on `root` and its own number.
         batch_size: Number of samples B per member and update.
-        unit: Type of unit, that is a step, segment or episode, that is stored, ranked, evicted and sampled as a whole.
+        unit: Whether steps, segments or episodes are stored, ranked, evicted and sampled as a whole.
         model: Model of plant and policy, from which strategies with `Synth` compute synthetic experiences.
         traces: Rule by which the learner maintains values for each stored step, or None. Traces need units of one step.
-        window: Largest number of successive steps that a batch contains for each sample. The last one is the sampled
-            step. Values above 1 need units of one step.
+        window: Largest number of successive steps that a batch contains for each sample, up to and including the
+            sampled step. Values above 1 need units of one step.
 
     Attributes:
         slots: Number of buffer slots of each member. A slot holds one unit.
@@ -175,7 +175,7 @@ class Replay:
 
     @property
     def uses_feedback(self) -> bool:
-        """Whether retention or sampling depends on values that the learner returns, such as TD errors."""
+        """Whether the strategy or the traces depend on values that the learner returns, such as TD errors."""
         return self.strategy.by_td_error or self.traces is not None
 
     @property
@@ -192,18 +192,18 @@ class Replay:
 
     @property
     def max_chunk(self) -> int:
-        """Largest number of updates per call of `sample`. The number is 1 if samples depend on earlier updates."""
+        """Largest number of updates per call of `sample`: 1 if samples depend on earlier updates or have weights."""
         if not self.strategy.sampling.independent or self.weighting is not None or self.uses_feedback:
             return 1
         row_bytes = 4 * int(self.columns.rows.shape[2]) + 28
         return max(1, _CHUNK_BYTES // (len(self.members) * self.batch_size * row_bytes))
 
     def add(self, experience: Mapping[str, np.ndarray], active: Bools, ended: Bools | None = None) -> None:
-        """Add one new experience of each active member, unless the strategy discards the experience.
+        """Add one new experience of each active member, unless the strategy discards it.
 
         Args:
             experience: Values of each field, shape `[M, width]`. If |δ| is known, `td_error` contains it, shape
-                `[M, 1]`. The mapping can also contain initial values of the learner's traces.
+                `[M, 1]`. The mapping can also contain initial values of the learner's traces, shape `[M, 1]`.
             active: Whether each member has collected an experience; bool, shape `[M]`.
             ended: Whether each member's episode ended with this step, by termination or truncation; bool, shape `[M]`.
                 By default no episode ended.
@@ -336,7 +336,7 @@ class Replay:
             self.sampling.annotate(live, size)
 
     def forget_errors(self) -> None:
-        """Reset the stored |δ| of every experience to infinity, so that another learner can use the buffer."""
+        """Set every |δ| in the rank order to infinity, so that another learner can use the buffer."""
         if "td_error" in self.orders:
             order = self.orders["td_error"]
             order.load_keys(np.where(np.isnan(order.keys()), np.nan, np.inf), self.columns.serial)
@@ -408,11 +408,11 @@ class Replay:
 def offer(offered: Bools, count: Indices, capacity: int, offers: Indices, slots: Indices) -> bool:
     """Count the new experiences of all members, and assign a buffer slot to each new experience.
 
-    `offered[m]` is whether the m-th buffer receives an experience. `slots[m]` becomes the next free slot, −2 if the
-    buffer is full, or −1 without an experience.
+    `offered[m]` is whether the m-th buffer receives an experience. If so, `offers[m]` increases by 1. `slots[m]`
+    becomes the next free slot, −2 if the buffer is full, or −1 without an experience.
 
     Returns:
-        Whether any buffer is full. The caller then replaces each −2 by the slot to overwrite.
+        Whether any slot became −2. The caller then replaces each −2 by the slot to overwrite.
     """
     full = False
     for m in range(slots.size):

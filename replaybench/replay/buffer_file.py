@@ -1,7 +1,7 @@
 """Functions that prepare the contents of buffer files and load buffers from them.
 
-A loaded `Replay` draws the same samples as the saved one. A file contains the buffers of several members, that is
-independent learners. Single members can be loaded. The page docs/reference/buffer-format.md describes the format.
+A loaded `Replay` draws the same samples as the saved one. A file contains the buffers of several members (independent
+learners). Single members can be loaded. The page docs/reference/buffer-format.md describes the format.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -90,12 +90,12 @@ def load_replay(
         members: Numbers of the members (independent learners) whose buffers are loaded. None loads all members.
         model: Model of plant and policy, which a strategy with `Synth` needs to store further experiences.
         traces: Trace rule of the learner that filled the buffer, if the file contains traces.
-        strategy: Strategy of the file as text. It is required if a class of the strategy is in a user's Python file,
-            because opening a file never executes code.
+        strategy: The file's strategy in its notation. It is required if a class of the strategy is in a user's Python
+            file, because opening a file never executes code that it names.
 
     Raises:
-        UserError: The file is missing, damaged, not a buffer file, or lacks the state to continue. Another reason is
-            that a user's Python file defines the strategy, and `strategy` is None.
+        UserError: The file is missing, damaged or not a buffer file, it lacks a member or the state to continue, its
+            traces are not those of `traces`, or `strategy` is required.
     """
     path = Path(path)
     with open_buffer(path) as file:

@@ -27,7 +27,7 @@ HELD_BLOCKS = 16
 class BufferStream(AbstractContextManager["BufferStream"]):
     """An iterator over random batches from a buffer file that does not fit into memory.
 
-    M learners are trained together. Each uses one recording, that is the experiences of one run in the file. A
+    M learners are trained together. Each uses one recording (the experiences of one member in the file). A
     recording is cut into contiguous blocks of at most `block_rows` experiences. Block sizes differ by at most one. A
     pass reads all blocks of a recording in a new random order. `held` blocks are in memory. Batches are drawn
     uniformly, with replacement, from the experiences in these blocks.
@@ -45,7 +45,7 @@ class BufferStream(AbstractContextManager["BufferStream"]):
         path: A buffer file.
         batch_size: Number of samples B in the batch of each learner.
         root: Root seed of the draws.
-        members: Numbers of the M learners. The draws of a learner depend on `root` and the learner's number.
+        members: Numbers of the M learners. The draws of a learner depend only on `root` and the learner's number.
         recordings: Index of the recording in the file that each learner receives. None assigns the recordings in turn,
             by learner number.
         replays: Mean number of draws of each experience per pass.
@@ -54,7 +54,7 @@ class BufferStream(AbstractContextManager["BufferStream"]):
 
     Attributes:
         columns: The experiences in memory.
-        passes: Random order of the blocks, and the position of each learner in this order.
+        passes: Random orders of the blocks, and the position of each learner in its order.
 
     Raises:
         UserError: The file is damaged, is not a buffer, or lacks one of the recordings.
@@ -220,7 +220,7 @@ class ShuffledBlocks:
     Attributes:
         order: Block indices in the order of the current pass; uint32, shape `[M, K]` for at most K blocks.
         place: Number of blocks that each learner has read in the current pass; int64, shape `[M]`.
-        begun: Number of passes that each learner has begun after the first one; int64, shape `[M]`.
+        begun: Number of passes that each learner has begun after the initial one; int64, shape `[M]`.
     """
 
     def __init__(self, stream: Stream, blocks: Integers) -> None:

@@ -15,7 +15,7 @@ Integers32 = NDArray[np.int32]
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-    """Return an array of zeros that begins on a cache line, so that vector instructions can load aligned rows."""
+    """Return a C-contiguous array of zeros whose address is a multiple of 64 bytes, the size of a cache line."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     raw = np.zeros(size + 64, np.uint8)
     start = -raw.ctypes.data % 64

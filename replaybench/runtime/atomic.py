@@ -25,8 +25,8 @@ _DENIED = {errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EPERM, errno.EEXIST, 
 def atomic_path(path: Path, *, folder: bool = False) -> Iterator[Path]:
     """Yield the path of a temporary file or folder, which is renamed to `path` at the end of the `with` block.
 
-    The data are flushed to disk first. If the block raises an exception, the temporary file is removed, and an existing
-    file at `path` is unchanged. With `folder`, nothing may exist at `path`.
+    The data are flushed to disk before the renaming. If the block raises an exception, the temporary file is removed,
+    and an existing file at `path` is unchanged. With `folder`, nothing may exist at `path`.
 
     Raises:
         UserError: If the disk is full, the parent folder cannot be written, or `path` is an existing folder.
@@ -82,7 +82,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def store_text(path: Path, text: str) -> bool:
-    """Write a text file atomically, unless the file already contains the text, and return whether this succeeded.
+    """Write a text file atomically, unless it already contains the text. Return False if it cannot be written.
 
     An unchanged file keeps its time stamp, on which a compiler's cache may depend.
     """

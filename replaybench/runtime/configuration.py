@@ -20,7 +20,7 @@ MOST: Final = 10**9
 
 @dataclass(frozen=True)
 class Within:
-    """A range of allowed numbers from `low` to `high`, without `low` itself if `above` is True."""
+    """A range of allowed numbers from `low` to `high`, without `low` itself if `above`. Errors print the `unit`."""
 
     low: float
     high: float = MOST
@@ -38,10 +38,10 @@ class Within:
 
 @dataclass(frozen=True)
 class OneLine:
-    """A bound on texts that excludes control characters and line breaks."""
+    """A constraint on strings: no control characters and no line breaks."""
 
     def check(self, value: str, what: str) -> None:
-        """Raise `UserError`, with a message about `what`, for a text with control characters or line breaks."""
+        """Raise `UserError`, with a message about `what`, for a string with control characters or line breaks."""
         if any(unicodedata.category(each) in ("Cc", "Zl", "Zp") for each in value):
             raise UserError(f"{what} holds a control character or line break: {shown(value)}; names are one line")
 
@@ -52,9 +52,9 @@ Name = Annotated[str, OneLine()]
 """A name of a plant, learner, strategy or signal."""
 
 Count = Annotated[int, Within(1)]
-"""A count of 1 or more."""
+"""A count from 1 to `MOST`."""
 NonNegativeInt = Annotated[int, Within(0)]
-"""A count that may be 0, or an index."""
+"""A count or an index from 0 to `MOST`."""
 Seeds = Annotated[int, Within(1, 100_000)]
 Workers = Annotated[int, Within(1, 4096)]
 RootSeed = Annotated[int, Within(0, 2**128 - 1)]
@@ -113,7 +113,7 @@ def build(kind: type[T], table: Mapping[str, Any], where: str, *, others: bool =
 def check(settings: Any, where: str) -> None:
     """Check types and bounds of the fields of a frozen dataclass, and convert lists to tuples in place.
 
-    A single text or number in a tuple field becomes a tuple of length one. `where` names the dataclass in errors.
+    A single string or number in a tuple field becomes a tuple of length one. `where` names the dataclass in errors.
 
     Raises:
         UserError: If a value has the wrong type or is outside its bounds.
@@ -129,7 +129,7 @@ def check(settings: Any, where: str) -> None:
 def merged(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return a table of settings in which the changes replace values, also in nested tables.
 
-    The key `form` selects a class of settings. If the changes have another `form`, they replace the whole table.
+    The key `form` selects a class of settings. Changes with another `form` than the table replace the whole table.
     """
     if changes.get("form", table.get("form")) != table.get("form"):
         return dict(changes)

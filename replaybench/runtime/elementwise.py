@@ -1,7 +1,7 @@
 """Elementwise functions in compiled code, with equal results on all supported processors.
 
-Depending on the processor, NumPy uses its own code or the C library's, which changes the last digit of results. The
-functions of this module always call the C library, whose float32 functions give the same bits on all processors. In
+Depending on the processor, NumPy uses its own code or the C library's, which changes the last digit of results. These
+elementwise functions always call the C library, whose float32 functions give the same bits on all processors. In
 float64 the last digit may differ on processors without fused multiply-adds (before 2013). Use NumPy's functions for
 figures and statistics only. A test searches the source for other uses.
 """
@@ -37,21 +37,21 @@ def tanh(x: NDArray[Any]) -> NDArray[Any]:
 
 
 def sin(x: NDArray[Any]) -> NDArray[Any]:
-    """Return the sine of each element, in radians, of a floating-point array, with shape and dtype unchanged."""
+    """Return the sine of each element (angle in radians) of a floating-point array; shape and dtype are unchanged."""
     flat, out = _flat(x)
     _sin(flat, out)
     return out.reshape(x.shape)
 
 
 def cos(x: NDArray[Any]) -> NDArray[Any]:
-    """Return the cosine of each element, in radians, of a floating-point array, with shape and dtype unchanged."""
+    """Return the cosine of each element (angle in radians) of a floating-point array; shape and dtype are unchanged."""
     flat, out = _flat(x)
     _cos(flat, out)
     return out.reshape(x.shape)
 
 
 def arctan2(y: NDArray[Any], x: NDArray[Any]) -> NDArray[Any]:
-    """Return the angle in radians between the x axis and each point (x, y), for arrays of one shape and dtype."""
+    """Return the angle, in [−π, π] rad, from the x axis to each point (x, y), for arrays of one shape and dtype."""
     flat, out = _flat(y)
     _arctan2(flat, _flat(x)[0], out)
     return out.reshape(y.shape)

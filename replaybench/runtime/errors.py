@@ -39,7 +39,7 @@ def need(package: str, refusal: str) -> None:
 
 
 class Problems(list[str]):
-    """A list of error texts about one file, of one line each, that are reported together."""
+    """A list of one-line error messages about one file, which are reported together."""
 
     @contextlib.contextmanager
     def collected(self) -> Iterator[None]:
@@ -50,7 +50,7 @@ class Problems(list[str]):
             self += [line for line in map(str, error.args) if line not in self]
 
     def raise_any(self, path: Path, notes: Iterable[str] = ()) -> None:
-        """Raise one `UserError` about a file with all faults in the list and the notes, unless the list is empty."""
+        """Raise one `UserError` about a file, with all messages and then the notes, unless the list is empty."""
         notes = [f"  note: {note}" for note in notes]
         if len(self) == 1:
             raise UserError(f"{path}: {self[0]}", *notes)
@@ -77,8 +77,8 @@ def unknown(kind: str, name: str, valid: Iterable[str], forms: Iterable[str] = (
 def nearest(name: str, valid: Iterable[str]) -> list[str]:
     """Return up to three valid names that are similar to `name`, the most similar first.
 
-    Case, leading dashes and the order of letters are ignored. A name of at least four letters is also similar to a name
-    of which it is a part.
+    Case and leading dashes are ignored. Two names are also similar if they have the same letters in another order, or
+    if one contains the other and the shorter one has at least four letters.
     """
     wanted = name.casefold().lstrip("-")
     scores = {}

@@ -33,7 +33,7 @@ def content_hash(functions: Iterable[Callable[..., Any]], *, exact: bool = False
     Args:
         functions: Python functions or Numba dispatchers.
         exact: Whether to hash bytecode, module names and compiler options, as needed for machine code of one Python
-            version. By default, the source without comments and layout is hashed.
+            version. By default, the source without comments, docstrings and layout is hashed.
 
     Raises:
         UserError: If a function refers to an object whose content cannot be hashed.

@@ -45,7 +45,7 @@ def cache_dir() -> Path:
 
 
 def why_not_kept() -> str:
-    """Return an error text if the cache folder cannot be written, else an empty text."""
+    """Return an error message if the cache folder cannot be written, else an empty string."""
     folder = cache_dir()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ _SETTINGS: Final = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "EN
 
 
 def compiler() -> str:
-    """Return the versions of the compiler, and those of its settings that are not in Numba's cache keys, as text."""
+    """Return the versions of the compiler, and the settings that Numba's cache keys omit, as one string."""
     return repr([numba.__version__, llvmlite.__version__, np.__version__, *(getattr(config, s) for s in _SETTINGS)])
 
 
@@ -172,7 +172,7 @@ class LinkedDispatcher(CPUDispatcher):
         self._superseded: list[Any] = []
 
     def store(self, locator: type[caching._CacheLocator]) -> None:
-        """Cache compiled results in the folder that a Numba locator chooses, and raise `RuntimeError` without one."""
+        """Cache compiled results in the folder that a Numba locator chooses. Raise `RuntimeError` if it has none."""
         self._cache = Stored(self.py_func, locator, self._compiler)
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
@@ -288,7 +288,7 @@ class Stored(caching.FunctionCache):
     def sole_compiler(self) -> Iterator[None]:
         """Let other processes wait while this process compiles a kernel inside the `with` block.
 
-        `load_overload` acquires the lock. It is released when the outermost of nested blocks ends.
+        `load_overload` acquires the lock. The lock is released when the outermost of nested blocks ends.
         """
         self._depth += 1
         try:
@@ -299,9 +299,9 @@ class Stored(caching.FunctionCache):
                 self._held.close()
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return the cached result for a signature, or None if there is none.
+        """Return the cached result for a signature. If there is none, return None, or raise `NotCompiledError`.
 
-        If another process is compiling the function, this method waits for that process.
+        If another process is compiling the function, this method waits for it, but not longer than `PATIENCE`.
         """
         found = super().load_overload(sig, target_context)
         if found is None and not _may_compile:

@@ -1,6 +1,6 @@
 """The provenance of a result, such as code version, libraries, processor, duration and peak memory.
 
-A cell, that is one combination of settings, may be computed in several sessions by different processes, from different
+A cell (one combination of settings) may be computed in several sessions by different processes, from different
 commits or on different machines. Each session has its own record, which does not change after the session.
 """
 
@@ -142,7 +142,7 @@ def utc_now() -> str:
 
 @functools.cache
 def this_code() -> Code:
-    """Return the code, libraries and machine of this process, which do not change while the process runs."""
+    """Return the code, libraries and machine of this process, as found by the first call."""
     versions, settings = {"python": platform.python_version()}, cast(Any, config)
     for name in LIBRARIES:
         with contextlib.suppress(PackageNotFoundError):

@@ -6,14 +6,14 @@ from typing import Literal
 
 
 def shown_number(value: float) -> str:
-    """Format a value of a log, with NaN as the text `not a number`."""
+    """Format a number with six significant digits, and NaN as `not a number`."""
     return "not a number" if math.isnan(value) else f"{value:.6g}"
 
 
 def decimals(values: Iterable[float], least: int = 2) -> int:
     """Return the number of decimals for quantities of one unit that are printed together.
 
-    The number is at least `least`. If all values are below 0.1, the largest one gets three significant digits. Up to
+    The number is from `least` to 9. If all sizes are below 0.1, the largest one gets three significant digits. Up to
     four more decimals are used if a smaller value would otherwise be printed as 0. Pass all values that are printed,
     because an omitted value may be printed as -0.00.
     """
@@ -35,7 +35,7 @@ def fixed(value: float, digits: int, sign: Literal["", "+"] = "") -> str:
 
 
 def gigabytes(count: int) -> str:
-    """Format a number of bytes in GB or MB."""
+    """Format a number of bytes in GB (10⁹ bytes) or, below 0.1 GB, in MB (10⁶ bytes)."""
     return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.0f} MB"
 
 

@@ -105,7 +105,7 @@ _NOT_HASHED: Final = frozenset({"replaybench", "numpy", "typing_extensions", *sy
 
 
 def made_of(*origins: Callable[..., Any]) -> str:
-    """Return a text that identifies the code of functions or classes, including base classes and imported modules.
+    """Return a string that identifies the code of functions or classes, including base classes and imported modules.
 
     An installed package is identified by its version. A file outside packages is identified by a hash of its content
     and of the content of the files that it imports directly or indirectly. An import is found from the `__module__` of
@@ -135,9 +135,9 @@ def of_a_package(name: str) -> bool:
 
 
 def in_no_file(origin: Callable[..., Any]) -> list[Any]:
-    """Return the function, or the class and base classes, that no file defines, as in a notebook.
+    """Return the objects, among a function or a class and its base classes, that no file defines, as in a notebook.
 
-    Objects in a file are left out. `made_of` cannot identify code without a file.
+    `made_of` cannot identify code without a file.
     """
     modules = [(each, sys.modules[each.__module__]) for each in _bases(origin)]
     named = [(each, module) for each, module in modules if _top(module) not in _NOT_HASHED]

@@ -1,8 +1,8 @@
 """Named random streams, one per member and purpose, which are the only source of randomness in the project.
 
-A member is one of several independent runs that are simulated together. Its draws depend only on the root seed, the
+A member is one of several independent learners, or copies of a plant. Its draws depend only on the root seed, the
 member number and the purpose. They do not depend on the number of members or threads. Each stream is NumPy's
-`SFC64(SeedSequence(root, spawn_key=(member, purpose)))`. The state is four integers, so that Numba kernels can draw in
+`SFC64(SeedSequence(root, spawn_key=(member, purpose)))`. The state is four uint64, so that Numba kernels can draw in
 place and a checkpoint is one small array.
 """
 
@@ -83,12 +83,12 @@ def _fill_normal(state: NDArray[np.uint64], rows: NDArray[np.int64], out: NDArra
 
 
 class Stream:
-    """The random streams of M members (independent runs that are simulated together) for one purpose.
+    """The random streams of M members (independent learners) for one purpose.
 
     Args:
         root: Root seed of the study.
-        members: Number of each member, from which its stream is seeded. Draws of a member therefore do not depend on
-            which other members there are.
+        members: Numbers of the M members, 0 or above, from which their streams are seeded. Draws of a member therefore
+            do not depend on which other members there are.
         purpose: One of `PURPOSES`.
 
     Attributes:
@@ -103,13 +103,13 @@ class Stream:
         self.renew(root)
 
     def renew(self, root: int, chosen: NDArray[np.bool_] | None = None) -> None:
-        """Restart the random streams of all members (independent runs), or of those where `chosen` `[M]` is True."""
+        """Restart the random streams of all members, or of those where `chosen` `[M]` is True, from a root seed."""
         for row in self._rows(chosen).tolist():
             seed = np.random.SeedSequence(root, spawn_key=(self._members[row], self._number))
             self.state[row] = np.random.SFC64(seed).state["state"]["state"]
 
     def uniform(self, count: int, chosen: NDArray[np.bool_] | None = None) -> NDArray[np.float64]:
-        """Draw `count` random numbers, uniform in [0, 1), for each member (independent run).
+        """Draw `count` random numbers, uniform in [0, 1), for each of M members.
 
         The result is float64 of shape `[M, count]`. If `chosen`, bool of shape `[M]`, is given, random numbers are
         drawn only for the chosen members, and the result has a row for each of these.
@@ -120,7 +120,7 @@ class Stream:
         return out
 
     def normal(self, count: int, chosen: NDArray[np.bool_] | None = None) -> NDArray[np.float64]:
-        """Draw `count` random standard normal numbers for each member (independent run).
+        """Draw `count` random standard normal numbers for each of M members.
 
         The result is float64 of shape `[M, count]`. If `chosen`, bool of shape `[M]`, is given, random numbers are
         drawn only for the chosen members, and the result has a row for each of these.

@@ -1,7 +1,7 @@
 """Sine and cosine without calls and branches, so that loops over members become vector instructions.
 
 Calls of the C library for one number at a time would be most of the cost of a pendulum's step. These functions have
-about twenty operations. Fused multiply-adds stand only where the code states them, and a processor without them calls
+about twenty operations. Fused multiply-adds are used only where the code states them. A processor without them calls
 the C library's `fma`, which is slow and exact. Results therefore have the same bits on every processor, whether one
 number is computed at a time or eight.
 

@@ -58,10 +58,10 @@ class ImportRefusedError(UserError):
 
 @contextmanager
 def imports_only(*texts: str | None) -> Iterator[None]:
-    """Allow imports of users' code in the `with` block only for the names in some texts.
+    """Allow imports of users' code in the `with` block only for the names that `texts` contain.
 
-    A text is the name of a plant or learner, or the text of a strategy. A text that is None is ignored. A nested block
-    never allows more than the outer block.
+    Each string is the name of a plant or learner, or a strategy in its notation. None is ignored. A nested block never
+    allows more than the outer block.
     """
     given = [text for text in texts if text is not None]
     named = frozenset(_key(name) for text in given for name in (text, *(m[0].strip() for m in _IN_TEXT.finditer(text))))
@@ -110,7 +110,7 @@ def located(path: Path) -> Path:
 
 
 def canonical(text: str, folder: str = "") -> str:
-    """Shorten the paths of Python files in the name of a plant or learner, or in the text of a strategy.
+    """Shorten the paths of Python files in the name of a plant or learner, or in the notation of a strategy.
 
     For example, `./mine.py:Mine` becomes `mine.py:Mine`. Absolute paths inside `folder` become relative to `folder`.
     """
@@ -174,7 +174,7 @@ def class_in_file(place: InFile, kind: str, base: type, derive_from: str = "") -
         derive_from: Name of the base class in error messages, if it differs from the name of `base`.
 
     Raises:
-        UserError: If the file or class does not exist, the import fails, or the class does not have this base.
+        UserError: If the file or class does not exist, the import fails, or the base or a method's parameters differ.
     """
     classes = vars(import_file(place.path, kind, f"{place.path}:{place.class_name}"))
     if place.class_name not in classes:
@@ -284,7 +284,7 @@ def import_file(path: Path, kind: str, name: str) -> ModuleType:
 
 
 def name_in_file(found: type) -> str:
-    """Return `path/to/file.py:ClassName` for a class from a user's file, or an empty text for another class."""
+    """Return `path/to/file.py:ClassName` for a class from a user's file, or an empty string for another class."""
     path = _IMPORTED.get(found.__module__)
     return f"{path}:{found.__name__}" if path is not None else ""
 
@@ -302,7 +302,7 @@ def shortened(names: Iterable[str]) -> dict[str, str]:
 def line_of(error: BaseException) -> str:
     """Return the place in a user's file where an error occurred, such as `path/to/file.py, line 12`.
 
-    The text is empty if the traceback contains no user's file.
+    The result is empty if the traceback contains no user's file.
     """
     written = {str(path.resolve()): path for path in _IMPORTED.values()}
     passed = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in written]
@@ -333,7 +333,7 @@ def one_line_errors(where: str) -> Iterator[None]:
 
 
 def reason(error: BaseException, path: Path) -> str:
-    """Return one line of text that describes an error and the line of the file that caused it."""
+    """Return one line of text with an error and, if the traceback contains the file, the number of its line."""
     if isinstance(error, SyntaxError):
         return f"line {error.lineno}: {error.msg}"
     lines = [
@@ -383,7 +383,7 @@ class Registry(Mapping[str, type[Any]]):
         return self.load(name)
 
     def spelled(self, name: str) -> str:
-        """Return a name with the upper and lower case of its registration, or an unknown name unchanged."""
+        """Return the registered spelling of a name, regardless of case, or an unknown name unchanged."""
         return name if name in self.own else {known.casefold(): known for known in self}.get(name.casefold(), name)
 
     def load(self, name: str) -> type[Any]:

@@ -96,9 +96,9 @@ class ACERConfig(Settings):
 class ACERNumbers(NamedTuple):
     """The settings of ACER as numbers, for compiled updates.
 
-    The weights ρ̄ in returns are min(cap, ρ^power), with separate values for critic and policy. `control` is 0 if
-    returns do not use Q and V, else 1. `bound` is the constant c at which importance weights are truncated, and
-    `correct_from` is c in the correction of the bias.
+    The weights ρ̄ in returns are min(cap, ρ^power), with separate values for critic and policy. `control` is 1.0 if
+    returns use Q and V, else 0.0. Importance weights other than ρ̄ are truncated at `bound`, the paper's c.
+    `correct_from` is c in the bias correction: `bound`, or ∞ with trajectory weights, which are not corrected.
     """
 
     discount: float
@@ -150,8 +150,8 @@ def numbers_of(config: ACERConfig, task: Task) -> ACERNumbers:
 class ACER(Learner):
     """Actor-critic with experience replay (ACER, Wang et al. 2017) for continuous actions.
 
-    M members (independent runs) are trained together. Each member has a policy, an average policy, and networks for the
-    value V and for the advantage A (or the action value Q).
+    M members (independent learners) are trained together. Each member has a policy, an average policy, and networks for
+    the value V and for the advantage A (or the action value Q).
     """
 
     supports_chunks = True
@@ -249,8 +249,8 @@ def sample_actions(
 ) -> None:  # fmt: skip
     """Write the stored actions a, then the sampled actions u_1…u_n, to `tried`, and sampled actions a′ to `other`.
 
-    The symbols are those of Wang et al. (2017, section 5). Rows of steps after the end of a segment are zero, and no
-    random numbers are drawn for them. The arrays thus contain no values of the run that used them before.
+    The symbols are those of Wang et al. (2017, section 5). `tried` `[(1 + n)·B·K, A]` consists of 1 + n blocks, `other`
+    `[B·K, A]` of one. Rows after the end of a segment are zero, and no random numbers are drawn for them.
     """
     length = data.length[row]
     count, actions = other.shape
@@ -272,7 +272,7 @@ def sample_actions(
 def action_value(a: AnyFloats, v: AnyFloats, r: int, count: int, numbers: ACERNumbers, own: float) -> float:
     """Return the action value Q̃ of the stochastic dueling network in row r (Wang et al. 2017, eq. 13).
 
-    `own` is the advantage A of the action. Without the dueling network, `own` is Q, which is returned.
+    `own` is the action's advantage or, without dueling, Q, which is returned. `a` has the advantages of all `tried`.
     """
     if not numbers.dueling:
         return own
@@ -291,7 +291,7 @@ def update_members(
 ) -> None:  # fmt: skip
     """Update the networks of every member by Algorithm 3 of Wang et al. (2017), whose symbols the code uses.
 
-    `first` is the number of the first update on the batch.
+    `first` is the number, from 1, of the first update on the batch. The TD errors are written to `td_error` `[M·U, B]`.
     """
     count, actions = data.action.shape[1:]
     segments, blocks = data.length.shape[1], 1 + numbers.samples
@@ -333,7 +333,7 @@ def gradients(
     a: AnyFloats, other: AnyFloats,
     a_other: AnyFloats, numbers: ACERNumbers, d_phi: AnyFloats, d_v: AnyFloats, d_a: AnyFloats, td_error: AnyFloats,
 ) -> None:  # fmt: skip
-    """Write the gradients of the losses on one member's batch with respect to the policy's mean φ, V and A."""
+    """Write one batch's gradients with respect to φ, V and A to `d_phi`, `d_v` and `d_a`, and fill `td_error` `[B]`."""
     length, action = data.length[row], data.action[row]
     count, actions = action.shape
     steps, total = count // length.size, max(1, length.sum())

@@ -1,7 +1,7 @@
 """ACER, actor-critic with experience replay, for discrete actions (Wang et al. 2017).
 
 The policy is a softmax over a table of actions. The critic gives Q of each action, and V = Σ_a π(a) Q(a). After each
-episode, one update uses this episode (Algorithm 1). Then follow updates on replayed segments.
+episode, one update uses this episode (Algorithm 1). Updates on replayed segments follow.
 """
 
 from collections.abc import Mapping
@@ -87,8 +87,8 @@ class ACERDiscreteConfig(Settings):
 class ACERDiscreteNumbers(NamedTuple):
     """The settings of discrete ACER as numbers, for compiled updates.
 
-    The weights ρ̄ in returns are min(cap, ρ). `control` is 0 if returns do not use Q and V, else 1. `bound` is the
-    constant c at which importance weights are truncated.
+    The weights ρ̄ in returns are min(cap, ρ). `control` is 1.0 if returns use Q and V, else 0.0. Importance weights in
+    the policy gradient are truncated at `bound`, the paper's c.
     """
 
     discount: float
@@ -118,7 +118,7 @@ def numbers_of(config: ACERDiscreteConfig, discount: float) -> ACERDiscreteNumbe
 class ACERDiscrete(Learner):
     """Actor-critic with experience replay (ACER, Wang et al. 2017) for discrete actions.
 
-    M members (independent runs) are trained together. Each member has a policy, an average policy and a critic.
+    M members (independent learners) are trained together. Each member has a policy, an average policy and a critic.
 
     Raises:
         UserError: There are more than 1000 actions, or levels contradict the plant's choices.
@@ -265,7 +265,7 @@ def policy_gradient(
 
 @kernel
 def to_logits(pi: Floats, z: Floats, scale: float, d_logits: AnyFloats) -> None:
-    """Convert a gradient z with respect to probabilities into one with respect to logits, multiplied by `scale`."""
+    """Write `scale` times the gradient with respect to logits to `d_logits`, given that of the probabilities, z."""
     mean = 0.0
     for i in range(pi.size):
         mean += pi[i] * z[i]
@@ -280,7 +280,7 @@ def update_members(
 ) -> None:  # fmt: skip
     """Update the networks of every member by Algorithm 2 of Wang et al. (2017), whose symbols the code uses.
 
-    `first` is the number of the first update on the batch.
+    `first` is the number, from 1, of the first update on the batch. The TD errors are written to `td_error` `[M·U, B]`.
     """
     count, n = data.observation.shape[1], behaviour.shape[2]
     kind = policy.network.parameters.dtype
@@ -311,7 +311,7 @@ def gradients(
     pi_average: Floats, q: AnyFloats, numbers: ACERDiscreteNumbers, d_logits: AnyFloats, d_q: AnyFloats,
     td_error: AnyFloats,
 ) -> None:  # fmt: skip
-    """Write the gradients of the losses on one member's batch with respect to the logits and Q."""
+    """Write one batch's gradients with respect to logits and Q to `d_logits` and `d_q`, and fill `td_error` `[B]`."""
     length = data.length[row]
     count, n = behaviour.shape
     steps, total = count // length.size, max(1, length.sum())

@@ -123,8 +123,8 @@ def _update(
 ) -> None:  # fmt: skip
     """Update the critic and actor of every member (de Bruin et al. 2018, eq. 4 to 6).
 
-    `first` is the number of the first update on the batch. The suffix `_tm1` means the sampled step t − 1, and `_t`
-    means the next step.
+    `first` is the number, from 1, of the first update on the batch. The suffix `_tm1` means the sampled step t − 1, and
+    `_t` means the next step.
     """
     batch, actions = x.action.shape[1], x.action.shape[2]
     dtype, kind = actor.network.parameters.dtype, actor.network.parameters.dtype.type

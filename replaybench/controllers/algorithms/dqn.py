@@ -54,7 +54,7 @@ class DQN(Learner):
         UserError: There are fewer than 2 levels or more than 1000 actions, or levels contradict the plant's choices.
 
     Attributes:
-        choices: The K discrete actions, shape `[K, A]`. The last dimension changes fastest.
+        choices: The K discrete actions; float32, shape `[K, A]`. The last dimension changes fastest.
     """
 
     supports_chunks = True
@@ -122,7 +122,7 @@ def _update(
     copy_every: int, first: int,
     delta: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update the Q-network of every member, where `first` is the number of the first update on the batch.
+    """Update the Q-network of every member, where `first` is the number, from 1, of the first update on the batch.
 
     The TD error is δ = r + γ (1 − terminated) Q⁻(s′, a*) − Q(s, a), where Q⁻ is the target network. The action a*
     maximises Q⁻(s′, ·) or, with `double`, Q(s′, ·).

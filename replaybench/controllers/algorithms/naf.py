@@ -57,7 +57,7 @@ class NAF(Learner):
     """Normalised advantage functions, with M independent networks and their target networks.
 
     The outputs are the value V, the best action m and the triangular matrix L. The advantage of an action a is
-    −c ‖Lᵀ(a − m)‖² with a constant c. ReF-ER (Novati & Koumoutsakos 2019) requires Gaussian exploration.
+    −c ‖Lᵀ(a − m)‖², where c is ½ or 1. ReF-ER (Novati & Koumoutsakos 2019) requires Gaussian exploration.
     """
 
     supports_chunks = True
@@ -173,7 +173,7 @@ def _update(
     net: TrainState, form: AdvantageForm, x: Experiences, rules: Rules, log_sigma: AnyFloats, tau: float, first: int,
     delta: AnyFloats, rho: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update the NAF network of every member, where `first` is the number of the first update on the batch.
+    """Update the NAF network of every member, where `first` is the number, from 1, of the first update on the batch.
 
     The loss is ½ δ², for the TD error δ. With Rule 2 of ReF-ER, the loss has the weight β, and the divergence from the
     behaviour has the weight 1 − β (Novati & Koumoutsakos 2019, eq. 10).

@@ -250,7 +250,7 @@ def update_present(
 ) -> None:  # fmt: skip
     """Update the networks of every member by Algorithm 1 of Haarnoja et al. (2018b).
 
-    `first` is the number of the first update on the batch.
+    `first` is the number, from 1, of the first update on the batch. |δ| is written to `delta`, as in `fit_twins`.
     """
     batch, actions = x.action.shape[1], x.action.shape[2]
     kind = workspace.q.dtype.type
@@ -300,10 +300,10 @@ def update_first(
 ) -> None:  # fmt: skip
     """Update the networks of every member by Algorithm 1 of Haarnoja et al. (2018a).
 
-    `first` is the number of the first update on the batch. The losses are those of equations 5 (value), 7 (critics) and
-    12 (policy). In equations 5 and 12, the value of an action is the smaller value of the two critics. All gradients
-    are computed with the weights before the update. The paper scales rewards, whereas here the temperature scales the
-    entropy. Wang & Ross (2019) and Sun et al. (2020) test their replay strategies with this version.
+    `first` is the number, from 1, of the first update on the batch. The losses are those of equations 5 (value),
+    7 (critics) and 12 (policy). In equations 5 and 12, the value of an action is the smaller value of the two critics.
+    All gradients are computed with the weights before the update. The paper scales rewards, whereas here the
+    temperature scales the entropy. Wang & Ross (2019) and Sun et al. (2020) test replay strategies with this version.
     """
     batch, actions = x.action.shape[1], x.action.shape[2]
     kind = workspace.q.dtype.type

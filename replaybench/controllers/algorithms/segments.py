@@ -61,7 +61,7 @@ def as_segments(batch: Batch, normaliser: Normaliser, dtype: DTypeLike) -> Segme
 
 
 def rows(batch: Batch, name: str, dtype: DTypeLike) -> AnyFloats:
-    """Return a column of a batch as an array `[M, B·K, width]`, for B segments of up to K steps."""
+    """Return a column `[M, B·K, width]` of a batch: B segments of K steps each, shorter ones padded with zeros."""
     column = _stepwise(batch, name)
     members, _, _, width = column.shape
     return np.array(column, dtype, order="C").reshape(members, -1, width)
@@ -73,7 +73,7 @@ def _stepwise(batch: Batch, name: str) -> AnyFloats:
 
 
 def steps_of(learner: Learner, stored: Mapping[str, AnyFloats], *names: str) -> list[AnyFloats]:
-    """Return the stored fields `[M, n, width]` of the n steps in all segments, including rows of zeros as padding."""
+    """Return stored fields `[M, n, width]` of the n steps of all segments, shorter ones padded with zeros."""
     columns = (stored[name][:, :: learner.segment] for name in names)
     return [column.reshape(len(column), -1, column.shape[-1]) for column in columns]
 
@@ -119,7 +119,7 @@ def retrace(
 
 @kernel
 def traces(log_ratio: Floats, power: float, cap: float, out: Floats) -> None:
-    """Write the truncated importance weights min(cap, ρ^power) of T steps to `out`.
+    """Write the truncated importance weights min(cap, ρ^power) of T steps to `out` `[T]`, given log ρ `[T]`.
 
     Wang et al. (2017, section 5.1) use cap 1 and power 1/A for A action dimensions.
     """

@@ -122,8 +122,8 @@ def _update(
 ) -> None:  # fmt: skip
     """Update the networks of every member by Algorithm 1 of Fujimoto et al. (2018).
 
-    `first` is the number of the first update on the batch. If `imitation`, α, is a number, the actor's loss is that of
-    TD3+BC (Fujimoto & Gu 2021, eq. 4 and 5),
+    `first` is the number, from 1, of the first update on the batch. If `imitation`, α, is a number, the actor's loss is
+    that of TD3+BC (Fujimoto & Gu 2021, eq. 4 and 5),
 
         mean_b [(π(s_b) − a_b)² − λ Q₁(s_b, π(s_b))],    λ = α / mean_b |Q₁|.
 

@@ -46,7 +46,7 @@ class VRACERConfig(Settings):
     Novati & Koumoutsakos (2019) use 2 × 128 SoftSign units, batches of 256, γ = 0.995 and a learning rate of 1e-4. They
     train for 10⁶ steps and more. In their paper, the policy's standard deviation σ is an output of the network
     (`sigma = "network"`). In their public code, σ is a parameter (`free`), initially √0.2 (`first_sigma`). With
-    `fixed`, σ keeps its initial value. With `bounded`, tanh bounds the mean of the policy. Actions are never bounded.
+    `fixed`, σ keeps its initial value. With `bounded`, tanh bounds the policy's mean. Exploring actions have no bound.
     """
 
     hidden: Widths = (64, 64)
@@ -235,7 +235,7 @@ def update_members(
     net: TrainState, successor_tape: AnyTape, deviation: TrainState, form: HeadForm, x: Experiences, traces: AnyFloats,
     rules: Rules, step: int, delta: AnyFloats, rho: AnyFloats, value: AnyFloats, bootstrap: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update the network of every member once, with stored returns (Novati & Koumoutsakos 2019, section 2)."""
+    """Do update number `step` (from 1) of every member with stored returns, and fill the last four arrays `[M, B]`."""
     batch, actions = x.action.shape[1], x.action.shape[2]
     network, kind = net.network, net.network.parameters.dtype.type
     width = 1 + actions if form.free else 1 + 2 * actions
@@ -282,7 +282,7 @@ def policy_gradient(
     action: AnyFloats, mean: AnyFloats, log_sigma: AnyFloats, rho: AnyFloats, advantage: AnyFloats, weight: AnyFloats,
     rules: Rules, beta: float, d_mean: AnyFloats, d_log_sigma: AnyFloats,
 ) -> None:  # fmt: skip
-    """Compute the gradient of V-RACER's policy loss with ReF-ER (Novati & Koumoutsakos 2019, eq. 5 and 10).
+    """Write the gradient of V-RACER's policy loss with ReF-ER (Novati & Koumoutsakos 2019, eq. 5 and 10).
 
     On entry, `d_mean` and `d_log_sigma` `[B, A]` contain the gradients of the divergence D_KL with respect to mean and
     log σ at B samples. The gradients of the loss replace them. The loss is the mean of −β w ρ A log π(a|s) over the

@@ -47,7 +47,7 @@ class NormaliseConfig(Settings):
 
 
 class ObservationNormaliser:
-    """A standardisation of observations, with running statistics of each member (independent run).
+    """A standardisation of observations, with running statistics of each member (independent learner).
 
     Normalised observations are (s − mean) / deviation. The statistics are those of all observations that the member has
     collected. The standard deviation is computed with division by the number of observations. It is at least
@@ -92,7 +92,7 @@ class ObservationNormaliser:
 
 
 class RewardScale:
-    """A factor on the rewards of each member (independent run), which normalises their root mean square to 1.
+    """A factor on the rewards of each member (independent learner), which normalises their root mean square to 1.
 
     The factor is 1 / √E[r²], where the mean is over all rewards that the member has collected. The root is at least
     `LEAST_REWARD`. If the settings do not ask for normalisation, the factor is always `fixed`.
@@ -128,7 +128,7 @@ class RewardScale:
 
 
 class Normaliser:
-    """The normalisation of observations and rewards. Without it, rewards are multiplied by `reward_scale`."""
+    """The normalisation of observations and rewards. Unless rewards are normalised, their factor is `reward_scale`."""
 
     def __init__(
         self, config: NormaliseConfig, members: int, size: int, reward_scale: float, dtype: DTypeLike = np.float32
@@ -183,7 +183,7 @@ class Task(NamedTuple):
         action_size: Number of action dimensions A.
         discount: Discount factor γ of one control step.
         reward_scale: Factor by which the learner multiplies rewards.
-        action_choices: Number of evenly spaced values in [−1, 1] of each action. It is empty if actions are continuous.
+        action_choices: Number of evenly spaced values in [−1, 1] of each action. Empty if actions are continuous.
     """
 
     observation_size: Size
@@ -209,7 +209,7 @@ class Actions(NamedTuple):
 class LearnerSetting:
     """The task and the members of a learner.
 
-    Members are independent runs that are trained together. Their random numbers depend on `root` and their own numbers.
+    Members are independent learners, trained together. Their random numbers depend on `root` and their own numbers.
 
     Attributes:
         task: Sizes of observations and actions, discount factor and scale of rewards.

@@ -40,8 +40,8 @@ class ParameterNoise(Settings):
     Actions are a = π̃(s). The weights and biases of π̃ are those of the actor π plus σ · N(0, 1). The default values
     are those of de Bruin et al. (2018).
 
-    Every member (independent run) has its own σ, initially `initial`. At the start of each episode, new weights of π̃
-    are drawn with this σ. Then the distance √mean (π(s) − π̃(s))² is measured. The mean is over action dimensions and
+    Every member (independent learner) has its own σ, initially `initial`. At the start of each episode, new weights of
+    π̃ are drawn with this σ. Then the distance √mean (π(s) − π̃(s))² is measured. The mean is over action dimensions and
     the member's latest `recent` observations. If the distance is below `target`, σ is multiplied by `factor` for the
     next draw. Otherwise, σ is divided by `factor`. These steps are repeated `adaptations` times. The last weights act
     in the episode.
@@ -60,12 +60,12 @@ class ParameterNoise(Settings):
 
 
 class RunningParameterNoise:
-    """The parameter noise of every member (independent run), and the actors with noise.
+    """The parameter noise of every member (independent learner), and the actors with noise.
 
     Attributes:
         disturbed: The actors π̃ with noise. They equal the actors π until the first episode starts.
         sigma: Standard deviation of the noise in the next draw; float64, shape `[M]`.
-        distance: Latest distance between π and π̃; float64, shape `[M]`. It is NaN before the first observation.
+        distance: Latest distance between π and π̃; float64, shape `[M]`. It is NaN before it is first measured.
     """
 
     def __init__(self, config: ParameterNoise, root: int, members: Sequence[int], actor: PopulationMLP) -> None:
@@ -226,7 +226,7 @@ class Density:
     def metrics(
         self, stored: Mapping[str, AnyFloats], mean: Callable[[AnyFloats], AnyFloats]
     ) -> Mapping[str, np.ndarray]:
-        """Return metrics of stored experiences by name, with one number per member.
+        """Return metrics of stored experiences by name, shape `[M]`.
 
         `stored` contains n experiences of each member, as arrays `[M, n, width]` by field. `mean` computes the policy's
         actions. The metric `kl` is the mean divergence D_KL(μ‖π) of the present policy π from the stored behaviours μ,

@@ -53,7 +53,7 @@ class Exploration(Protocol):
 
 @kernel
 def draw_normal(stream: NDArray[np.uint64], active: Bools, drawn: Floats) -> None:
-    """Fill the rows of `drawn` that belong to active members with standard normal numbers from their streams."""
+    """Fill the rows of `drawn` `[M, width]` of active members with standard normal numbers from their streams."""
     for m in range(drawn.shape[0]):
         if active[m]:
             for i in range(drawn.shape[1]):
@@ -62,7 +62,7 @@ def draw_normal(stream: NDArray[np.uint64], active: Bools, drawn: Floats) -> Non
 
 @kernel
 def draw_uniform(stream: NDArray[np.uint64], active: Bools, drawn: Floats) -> None:
-    """Fill the rows of `drawn` that belong to active members with uniform numbers in [0, 1) from their streams."""
+    """Fill the rows of `drawn` `[M, width]` of active members with uniform numbers in [0, 1) from their streams."""
     for m in range(drawn.shape[0]):
         if active[m]:
             for i in range(drawn.shape[1]):
@@ -95,9 +95,9 @@ class ProcessNoise(Settings):
 
         u ← u + diffusion · N(0, 1) − friction · u
 
-    The amplitude falls linearly from `first_amplitude` in the first episode to `last_amplitude` in episode
-    `decay_episodes`, and then stays constant. By default, diffusion and friction hold per sample at every control rate.
-    With `per_second`, they hold at 50 Hz and are converted to the control rate.
+    The amplitude falls linearly from `first_amplitude` to `last_amplitude` over the first `decay_episodes` episodes,
+    and then stays constant. By default, diffusion and friction hold per step at every control rate. With `per_second`,
+    they hold at 50 Hz and are converted to the control rate.
     """
 
     form: Literal["process"] = "process"
@@ -155,9 +155,9 @@ def _advance_process(u: Floats, stream: NDArray[np.uint64], active: Bools, diffu
 
 
 def disturbed(action: np.ndarray, scale: Floats, noise: Floats, noise_bound: float, bound: float) -> Explored:
-    """Return the sum of actions `[M, A]` and noise `[M, A]`, which is multiplied by `scale` `[M]`.
+    """Return actions `[M, A]` plus `scale` `[M]` times noise `[M, A]`.
 
-    The noise is clipped to ±`noise_bound` before this multiplication. The sum is clipped to ±`bound`.
+    The noise is clipped to ±`noise_bound` before the multiplication. The sum is clipped to ±`bound`.
     """
     explored = Explored(np.empty(action.shape, np.float32), np.empty(len(action), np.float32))
     _disturb(np.ascontiguousarray(action), scale, noise, noise_bound, bound, *explored[:2])
@@ -183,8 +183,8 @@ def _disturb(
 class GaussianNoise(Settings):
     """Settings of Gaussian noise that is independent in every step and dimension.
 
-    Actions are a = π(s) + σ · N(0, 1), with σ = 0.2 in Novati & Koumoutsakos (2019). σ falls linearly from `sigma` in
-    the first episode to `last_sigma` in episode `decay_episodes`. Without `last_sigma`, it is constant.
+    Actions are a = π(s) + σ · N(0, 1), with σ = 0.2 in Novati & Koumoutsakos (2019). σ changes linearly from `sigma` to
+    `last_sigma` over the first `decay_episodes` episodes. Without `last_sigma`, it is constant.
 
     Actions are stored and returned without clipping, because a clipped action has no Gaussian density. The environment
     clips the actions that it applies. With `clip`, actions are clipped to ±1, for learners that use no density.
@@ -204,7 +204,7 @@ class GaussianNoise(Settings):
 
 
 class RunningGaussian:
-    """The Gaussian noise of every member, with its standard deviation `sigma` before truncation."""
+    """The Gaussian noise of M members. `sigma` `[M, 1]` is the standard deviation of the noise without truncation."""
 
     def __init__(self, config: GaussianNoise, root: int, members: Sequence[int], actions: int) -> None:
         self.config = config

@@ -20,7 +20,7 @@ FIELD = "memory"
 
 
 class Memory:
-    """The states of a learner's recurrent networks in the current episodes of M members (independent runs).
+    """The states of a learner's recurrent networks in the current episodes of M members (independent learners).
 
     The states of all networks of a member are concatenated to one row of H numbers.
 
@@ -73,7 +73,7 @@ class Memory:
             self.after[active] = self.next(observation[:, None], self.before[:, None])[active, 0]
 
     def next(self, observation: AnyFloats, state: AnyFloats) -> AnyFloats:
-        """Return the states `[M, N, H]` after N normalised observations of each member, with H numbers each."""
+        """Return the states `[M, N, H]` after one normalised observation of each of N sequences of each member."""
         states = [
             network.step(observation, state[:, :, self.spans[name]])[1]
             for name, network in self.networks.items()
@@ -86,7 +86,7 @@ class Memory:
     ) -> AnyFloats:
         """Return the outputs `[M, N, out]` of the network `name` for N normalised observations `[M, N, S]` per member.
 
-        Without a state `[M, N, H]`, each observation is the first of an episode. Critics also take actions `[M, N, A]`.
+        Without states `[M, N, H]`, each observation is the first of an episode. Critics also take actions `[M, N, A]`.
         """
         network = self.networks[name]
         if isinstance(network, PopulationMLP) or state is None:

@@ -32,8 +32,8 @@ class Rules(NamedTuple):
         mask: Whether Rule 1 applies, by which far-policy samples give no gradient of the loss.
         pull: Whether Rule 2 applies, which penalises the divergence from past policies.
         mu_pi: Whether this divergence is D_KL(μ‖π), otherwise D_KL(π‖μ), for the policy π and the past policy μ.
-        limit: Upper bound on ρ.
-        beta: Coefficient β of the loss of each member (independent run); float64, shape `[M]`. The penalty has the
+        limit: Upper bound on ρ in V-RACER's policy loss.
+        beta: Coefficient β of the loss of each member (independent learner); float64, shape `[M]`. The penalty has the
             weight 1 − β.
     """
 
@@ -83,7 +83,7 @@ class ReFER:
         return self._rules._replace(c_max=self.c_max(update)) if self.anneal else self._rules
 
     def slowed(self, rate_factor: Floats32, update: int) -> Floats32:
-        """Return the factors on learning rates `[M]`, decreased by ReF-ER for update number `update` (from 1)."""
+        """Return factors on learning rates, `rate_factor` decreased by ReF-ER for update number `update` (from 1)."""
         return rate_factor * np.float32(self.annealed(update)) if self.anneal else rate_factor
 
     def c_max(self, update: int) -> float:
@@ -124,7 +124,7 @@ RECOUNT: Final = 1000
 
 
 class FarCount(TraceRule):
-    """A rule that counts far-policy steps in the buffer of each of M members (independent runs).
+    """A rule that counts far-policy steps in the buffer of each of M members (independent learners).
 
     A step is far-policy if its importance weight lies outside (1/c_max, c_max) (Novati & Koumoutsakos 2019). The buffer
     stores two numbers (traces) with every step. They are `rho`, the latest importance weight, and `far`, which is 1 if

@@ -58,7 +58,7 @@ def lesser_value(
 def lesser_gradient(
     critics: Twins, m: int, workspace: TwinWorkspace, observation: AnyFloats, action: AnyFloats
 ) -> None:
-    """Compute the smaller value of the m-th twin critics in `workspace.q`, and ∂/∂a in `workspace.d_action`."""
+    """Compute the smaller value of the m-th twin critics in `workspace.q`, and its ∂/∂a in `workspace.d_action`."""
     q, q_other, d_action, d_other = workspace.q, workspace.q_other, workspace.d_action, workspace.d_other
     workspace.d_q[:] = 1
     forward(critics[0].network, m, workspace.tape, observation, action, q)

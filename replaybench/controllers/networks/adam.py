@@ -17,14 +17,14 @@ moments of inactive units would become subnormal numbers, with which arithmetic 
 
 
 class Adam(NamedTuple):
-    """The moments and settings of Adam for a network that M members (independent runs) have.
+    """The moments and settings of Adam for a network that M members (independent learners) have.
 
     Attributes:
         first: First moments of the P parameters of each member's network, shape `[M, P]`.
         second: Second moments, shape `[M, P]`.
         l2: Coefficient of weight decay.
         coupled: Whether weight decay is added to the gradient. Otherwise, it shrinks the parameters directly (AdamW).
-        clip: Bound on the Euclidean norm of each member's gradient.
+        clip: Bound on the Euclidean norm of each member's gradient, ∞ for none.
         penalised: K ranges [first, end) of parameters, shape `[K, 2]`. If K > 0, weight decay is added only to the
             gradients of these parameters, before clipping.
     """

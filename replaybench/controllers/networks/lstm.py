@@ -38,18 +38,18 @@ class LSTMNetwork(NamedTuple):
 class LSTMTape(NamedTuple):
     """The intermediate results of an LSTM's forward pass, which the backward pass reads.
 
-    The passes are over B segments of at most T steps, with L layers of U units. B' is B, padded to whole vectors of the
-    processor. Gradients flow through the last `reach` steps of each segment.
+    The passes are over B segments of at most T steps, with L layers of U units. B' and G are B and 4 · U, rounded up
+    (`padded`). Gradients flow through the last `reach` steps of each segment.
 
     Attributes:
-        values: Inputs, state h before the step, and ones of each layer; shape `[rows, slots, B']`, one slot per step.
+        values: Inputs, state h before the step, and ones of each layer; shape `[rows, slots, B']`, slot t for step t.
         gates: Input, forget, output and candidate gates; shape `[L, T, 4 · U · B']`.
         cells: States c of the cells; shape `[L, T + 1, U · B']`.
         squashed: tanh of the cells after each step; shape `[L, T, U · B']`.
         errors: Gradient with respect to the outputs of a layer; shape `[T, U · B']`.
         carried: Scratch of the passes, shape `[3, U · B']`.
-        d_gates: Gradient with respect to the gates of one step, shape `[4 · U, B']`.
-        upright: Transposed gradients with respect to the gates in all steps, shape `[T · B', 4 · U]`.
+        d_gates: Gradient with respect to the gates of one step, shape `[G, B']`.
+        upright: Transposed gradients with respect to the gates in all steps, shape `[T · B', G]`.
     """
 
     reach: int
@@ -89,7 +89,7 @@ class LSTMShape:
 
 
 class PopulationLSTM:
-    """The LSTM layers of M members, that is independent runs whose LSTMs have the same shape.
+    """The LSTM layers of M members (independent learners), all of the same shape.
 
     Attributes:
         parameters: P parameters of each member, shape `[M, P]`, layer by layer. A layer with U units has weights
@@ -111,7 +111,7 @@ class PopulationLSTM:
         self.network = LSTMNetwork(self.parameters, self.gradient, np.array(rows, np.int64), shape.units)
 
     def initialise(self, stream: Stream) -> None:
-        """Draw weights uniformly from ±1/√units. Set biases of forget gates to `forget_bias`, and other biases to 0.
+        """Draw weights uniformly within ±1/√units. Set biases of forget gates to `forget_bias`, and other biases to 0.
 
         Novati & Koumoutsakos (2019) do not state their initial weights. These are Torch's defaults, with open forget
         gates (Gers et al. 2000; Jozefowicz et al. 2015).
@@ -221,10 +221,10 @@ def _layer_forward(net: LSTMNetwork, m: int, tape: LSTMTape, steps: int, layer: 
 
 @kernel
 def lstm_state(net: LSTMNetwork, tape: LSTMTape, length: Lengths, out: AnyFloats) -> None:
-    """Write the LSTM's states to `out` that `lstm_forward` reached at the end of each segment.
+    """Write the LSTM's states at the end of each segment, which `lstm_forward` computed, to `out` `[B, 2 · L · U]`.
 
     `length` `[B]` contains the number of steps of each of the B segments. A state consists of the output h and the
-    cells c of each layer in turn.
+    cells c of each of L layers in turn.
     """
     units, batch = net.units, tape.values.shape[2]
     for layer in range(net.plan.shape[0]):

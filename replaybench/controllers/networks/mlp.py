@@ -1,4 +1,4 @@
-"""Multilayer perceptrons of M members (independent runs), with forward and backward pass.
+"""Multilayer perceptrons of M members (independent learners), with forward and backward pass.
 
 Every compiled function handles one member, and the update of a learner loops over the members. The weights, gradients
 and Adam moments of one member (about 100 kB) then stay in the processor's cache. The results of a member have the same
@@ -99,7 +99,7 @@ def activate(values: AnyFloats, activation: int) -> None:
 
 @kernel
 def activate_backward(error: AnyFloats, output: AnyFloats, activation: int) -> None:
-    """Multiply the flat gradient `error` by the derivative of an activation function, computed from its outputs."""
+    """Multiply the flat gradient `error` in place by an activation function's derivative, computed from its outputs."""
     kind = error.dtype.type
     if activation == _RELU:
         for i in range(error.size):
@@ -141,9 +141,9 @@ class Network(NamedTuple):
 class Tape(NamedTuple):
     """The intermediate results of a network's forward pass, which the backward pass reads.
 
-    `values` `[T, stride]` contains the transposed inputs of each layer and the outputs, one row per unit. Then follow
+    `values` `[rows, stride]` has a column per sample, a row per input of each layer and per output of the network, and
     rows for layer normalisation. `errors` `[2, width, stride]` and `upright` `[stride, width]` are scratch arrays of
-    the backward pass. Rows are padded to whole vectors of the processor (`stride`, `width`).
+    the backward pass. `stride` is the batch size, `width` the size of the widest layer, both rounded up by `spread`.
     """
 
     values: AnyFloats
@@ -175,7 +175,7 @@ class Shape:
 
     @property
     def layers(self) -> list[tuple[int, int]]:
-        """Numbers of inputs and outputs of each layer. Inputs include an action that joins the layer."""
+        """Numbers of inputs and outputs of each layer. The inputs of the layer `inject` include the action."""
         pairs = zip(self.sizes[:-1], self.sizes[1:], strict=True)
         return [(i + self.actions * (layer == self.inject), o) for layer, (i, o) in enumerate(pairs)]
 
@@ -186,7 +186,7 @@ class Shape:
 
 
 class PopulationMLP:
-    """The fully connected networks of M members, that is independent runs whose networks have the same shape.
+    """The fully connected networks of M members (independent learners), all of the same shape.
 
     Attributes:
         parameters: P parameters of each member, shape `[M, P]`, layer by layer. A layer has weights `[in, out]`, biases
@@ -406,7 +406,7 @@ def backward(net: Network, m: int, tape: Tape, d_out: AnyFloats, want_weights: b
 def evaluate_single(
     parameters: AnyFloats, plan: Integers, activation: int, tanh: bool, x: AnyFloats, out: AnyFloats
 ) -> None:
-    """Compute the outputs `[M, 1, out]` for one observation `[M, 1, in]` per network, with the bits of `forward`."""
+    """Write outputs to `out` `[M, 1, out]` for one observation `[M, 1, in]` per network, with the bits of `forward`."""
     last, width = plan.shape[0] - 2, 0
     for layer in range(last + 2):
         width = max(width, plan[layer, 0] + 1)

@@ -72,7 +72,7 @@ Inputs = AnyFloats | Histories
 
 
 class TrainState(NamedTuple):
-    """The arrays that compiled updates need to train a network, for all members (independent runs).
+    """The arrays that compiled updates need to train a network, for all members (independent learners).
 
     Attributes:
         network: Parameters and gradients of the network, a `Network` or `RecurrentNetwork`.
@@ -168,7 +168,7 @@ class PolicyHead(NamedTuple):
     """A network with the rule that maps its outputs to the greedy action.
 
     Attributes:
-        network: The network, with the parameters of each member (independent run).
+        network: The network, with the parameters of each member (independent learner).
         first: Index of the first output that is used.
         width: Number of outputs that are used.
         squash: Function that maps these outputs to [−1, 1], or "none" if they already lie in this range.

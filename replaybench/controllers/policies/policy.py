@@ -107,7 +107,7 @@ class Policy:
 
 
 def load_policy(path: Path | str, member: int = 0, learner: str | None = None) -> Policy:
-    """Load the policy of one member, that is one of the independent runs whose policies the file contains.
+    """Load the policy of one of the members (independent learners) whose policies a file contains.
 
     The commands `sweep` and `replay` write policy files. If a user's Python file defines the learner, `learner` is
     required, because opening a policy file never executes code that it names.
@@ -194,7 +194,7 @@ class Cost(NamedTuple):
 def statistics_of(agent: Learner) -> Statistics | None:
     """Return the statistics with which a learner normalises observations, or None if it does not normalise.
 
-    The learner must have a single member (independent run).
+    The learner must have a single member (independent learner).
     """
     normaliser = agent.normaliser.observations
     if not normaliser.on:

@@ -59,7 +59,7 @@ class Log:
             the file has no usable sample times.
         lines: Line number of each row in a text file; int64, shape `[T]`. None for other files.
         kept: Which rows of the file the log contains; bool, one per row of the file. None if it contains all rows.
-        units: Units that the file states in addition to the titles of columns, by name of the column.
+        units: Units that the file states elsewhere than in the titles of columns, by name of the column.
         time_from: Name of the column of times. None if there is no such column.
         notes: Descriptions of how ambiguous content of the file was read.
         problems: Faults that must be corrected before the log can be used, one line each.
@@ -82,13 +82,13 @@ class Log:
         return len(next(iter(self.columns.values())))
 
     def where(self, row: int) -> str:
-        """Return the position of a row in the file as text, such as `line 12`."""
+        """Return the position of a row in the file as text: `line 12` in a text file (from 1), else `index 12`."""
         if self.lines is not None:
             return f"line {self.lines[row]}"
         return f"index {row if self.kept is None else np.flatnonzero(self.kept)[row]}"
 
     def only(self, rows: Bools, why: str) -> Log:
-        """Return a log with only the marked rows, and with a note that states why other rows are left out."""
+        """Return a log with only the rows that `rows` `[T]` marks, and with a note why the other rows are left out."""
         if rows.all():
             return self
         columns = {name: column[rows] for name, column in self.columns.items()}
@@ -234,7 +234,7 @@ def time_column(
 
     Args:
         reserved: Names with another meaning, such as a signal `T`, with or without a unit after the name.
-        units: Units that the file states in addition to the titles of columns, by name of the column.
+        units: Units that the file states elsewhere than in the titles of columns, by name of the column.
         dates: Names of the columns of dates.
     """
     taken = {name.casefold() for name in reserved}
@@ -282,7 +282,7 @@ def round_rate(rate: float) -> float:
 
 
 def segments(time: Floats, frequency: float) -> list[slice]:
-    """Cut increasing sample times into segments without missing samples, and return the slice of each segment.
+    """Cut increasing sample times into segments without missing samples, and return each segment's slice of rows.
 
     Args:
         time: Sample times in seconds; shape `[T]`. A step of more than 1.5 sample periods separates segments.

@@ -45,7 +45,7 @@ def _object_reason(name: str) -> str:
 
 
 def matrix(values: Floats) -> Floats | str:
-    """Return an array as a matrix, or a text with the reason why the array is not a matrix."""
+    """Return an array as a matrix, or the reason, as text, why it cannot be one."""
     if not values.size:
         return EMPTY
     if values.ndim > 2:

@@ -89,7 +89,7 @@ def write_dataset(
     """Write a Minari dataset atomically, in the form that `minari.load_dataset` reads.
 
     Args:
-        folder: Folder of the dataset, as `dataset_folder` returns it. It must not exist.
+        folder: Folder of the dataset, as `dataset_folder(dataset_id)` returns it. It must not exist.
         episodes: Episodes, which are requested one at a time. The file is assembled in memory.
         observation_space: Observation space of a single environment.
         action_space: Action space of a single environment.

@@ -29,7 +29,7 @@ class Table:
         unusable: Reason why a further variable of the file is not a column, by name of the variable.
         lines: Line number of each row in a text file; int64, shape `[T]`. None for other files.
         dates: Names of the columns of dates, whose values are seconds since the first date.
-        units: Units that the file states in addition to the titles of columns, by name of the column.
+        units: Units that the file states elsewhere than in the titles of columns, by name of the column.
         notes: Descriptions of how ambiguous content was read.
         problems: Faults that prevent the use of the file unless they are corrected.
     """

@@ -116,7 +116,7 @@ class Cells:
         return (f"commas were taken for decimal marks ({comma}), not for thousands",) if comma else ()
 
     def problems(self) -> tuple[str, ...]:
-        """Return an error text if the log contains both decimal commas and decimal points."""
+        """Return one error message if the log contains both decimal commas and decimal points, else none."""
         if len(self._examples) < 2:
             return ()
         commas, points = self._examples[","], self._examples["."]
@@ -189,8 +189,8 @@ class TextOptions:
 def read_text(path: Path, options: TextOptions) -> Table:
     """Read a text log as a table of numeric columns.
 
-    Dates become seconds since the first date of their column. A cell that is neither a number, a date nor empty makes
-    its column unusable.
+    Dates become seconds since the first date of their column. A cell that is not a number, a date or empty makes its
+    column unusable.
 
     Raises:
         UserError: If the log is too large, has no known encoding, or has no header row.

@@ -4,8 +4,8 @@
 // CLIP (whether gradients are clipped), and the types Actor and Critic (Widths of hidden layers). HOT contains actor, critic,
 // target actor and target critic.
 //
-// Phases. Independent computations run in the same phases. First these are actor and critic on the observation, and the
-// target actor. Then these are the target critic and the backward pass of the critic, which does not need the loss (see
+// Phases. Independent computations run in the same phases. The actor and the critic on the observation and the target
+// actor come first. The target critic and the backward pass of the critic, which does not need the loss, follow (see
 // networks.cuh). With the widths of the paper, an update has 13 phases: 6 up to the TD error, 1 to update the critic, 5 for
 // the gradient with respect to the action, and 1 to update the actor.
 #pragma once

@@ -262,7 +262,7 @@ class Cover(NamedTuple):
     Attributes:
         node: Index of each of K nodes in its level; int64, shape `[K]`.
         level: Level of each node, which is 0 for single positions and i for sums of 16^i positions; int64, shape `[K]`.
-        upto: Sum of priorities in the nodes before each node; float64, shape `[K + 1]`.
+        upto: Sum of priorities in the nodes before each node, then in all nodes; float64, shape `[K + 1]`.
     """
 
     node: Integers
@@ -293,7 +293,8 @@ def _add_nodes(state: SumState, m: int, level: int, start: int, stop: int, cover
 def cover_range(state: SumState, m: int, start: int, stop: int, cover: Cover, count: int) -> int:
     """Append the nodes of the m-th tree that contain positions `start` … `stop` − 1 to the list `cover`.
 
-    The range must not be empty. `count` is the number of nodes in the list before the call. The new number is returned.
+    The range must not be empty. Nodes with sum 0 are left out. `count` is the number of nodes in the list before the
+    call. The new number is returned.
     """
     ends = np.empty(state.level.size + 1, np.int64)
     level = 0
@@ -313,8 +314,8 @@ def cover_range(state: SumState, m: int, start: int, stop: int, cover: Cover, co
 def cover_search(state: SumState, m: int, cover: Cover, count: int, target: Floats, position: Integers) -> None:
     """Find the first position in `cover` at which the sum of priorities so far exceeds each of B targets.
 
-    Positions are written to `position`, shape `[B]`. The targets, shape `[B]`, must be in ascending order. If a target
-    exceeds the sum of `cover` because of rounding, the result is the last position with a positive priority.
+    `count` is the number of nodes in `cover`. Positions are written to `position` `[B]`. `target` `[B]` must ascend. If
+    a target exceeds the sum of `cover` because of rounding, the result is the last position with a positive priority.
     """
     k = 0
     for b in range(target.size):

@@ -62,8 +62,8 @@ def ranks_below(sums: Sums, alpha: float, count: int, mass: float) -> int:
 def segment_edges(sums: Sums, alpha: float, count: int, edges: Integers) -> None:
     """Cut the ranks 0 … count − 1 into B segments of equal probability under P ∝ (rank + 1)^−α.
 
-    The argument `edges` has B + 1 entries, with B ≤ count. Segment b gets the ranks edges[b] … edges[b + 1] − 1. Each
-    segment gets at least one rank. Under a steep distribution, this moves later edges to higher ranks.
+    The result is written to `edges` `[B + 1]`, with B ≤ count. Segment b gets the ranks edges[b] … edges[b + 1] − 1.
+    Each segment gets at least one rank. Under a steep distribution, this moves later edges to higher ranks.
     """
     segments = edges.size - 1
     edges[0], edges[segments] = 0, count
@@ -75,7 +75,7 @@ def segment_edges(sums: Sums, alpha: float, count: int, edges: Integers) -> None
 
 @kernel
 def rank_in_segment(edges: Integers, segment: int, share: float) -> tuple[int, int]:
-    """Return the rank at a fraction `share` of a segment, and the number of ranks in the segment.
+    """Return the rank at a fraction `share`, in [0, 1), of a segment, and the number of ranks in the segment.
 
     Segment b has the ranks edges[b] … edges[b + 1] − 1.
     """

@@ -1,4 +1,4 @@
-"""Buffer slots in exact order of a float32 key, such as the TD error; updates and look-ups take O(log N).
+"""Buffer slots in exact order of a float32 key, such as |TD error|, largest first. Updates and look-ups take O(log N).
 
 Slots with equal keys are ordered by slot, the lower first, or by the age of their experiences, the newest first.
 
@@ -304,11 +304,11 @@ class RankOrder:
         self.state.leaf[:, 0] = NOTHING
 
     def keys(self, slots: int | None = None) -> Floats32:
-        """Return the keys of the first `slots` slots, by default all. Slots without a key have NaN."""
+        """Return the keys of the first `slots` slots, by default all, shape `[M, slots]`. NaN marks absent keys."""
         return self._keys_at((slice(None), slice(slots)))
 
     def column(self, slots: int) -> LazyColumn:
-        """Return the keys of the first `slots` slots as an array whose parts are computed on request."""
+        """Return the keys of the first `slots` slots, `[M, slots]`, as an array whose parts are computed on request."""
         return LazyColumn((len(self.state.image), slots), np.dtype(np.float32), self._keys_at)
 
     def _keys_at(self, where: Any) -> Floats32:

@@ -103,7 +103,7 @@ class StrategyReplayBuffer(ReplayBuffer):
         device, n_envs: As in Stable-Baselines3.
         optimize_memory_usage: Must be False.
         handle_timeout_termination: Whether targets still bootstrap if a time limit ended the episode.
-        strategy: Strategy as text, such as `FIFO[Uniform]`, or parsed.
+        strategy: Strategy in its notation, such as `FIFO[Uniform]`, or parsed.
         seed: Root seed of the strategy's own random streams.
         feedback: Names of the feedback that the training code provides, from `FEEDBACK`.
 

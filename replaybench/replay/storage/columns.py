@@ -78,7 +78,7 @@ _AHEAD: Final = 8  # rows prefetched in advance
 
 
 class Columns:
-    """Storage for `capacity` experiences of each of M independent learners (members).
+    """Storage for `capacity` experiences (or segments) of each of M independent learners (members).
 
     Args:
         members: Number of members M.
@@ -91,7 +91,7 @@ class Columns:
             memory when rows are first written.
         serial: Number, in order of collection, of the experience in each slot; uint32, shape `[M, N]`. It is 0 if the
             slot is empty.
-        spans: Position of each field among the W values of a step.
+        spans: Position of each field among the W values of a step, as a slice, by name.
     """
 
     def __init__(self, members: int, capacity: int, fields: Mapping[str, int], steps: int = 1) -> None:
@@ -139,7 +139,7 @@ def gather(
     """Copy sampled experiences and their serial numbers from the buffer to a batch.
 
     `idx` contains the slots of B samples from each of M buffers, shape `[M, B]`. The values are written to `out`, shape
-    `[M, B, W]` for W values per slot. The serial numbers are written to `out_serial`, shape `[M, B]`.
+    `[M, B, steps · W]`. The serial numbers are written to `out_serial`, shape `[M, B]`.
     """
     members, batch = idx.shape
     capacity, width = rows.shape[1], rows.shape[2]

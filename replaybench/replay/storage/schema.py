@@ -41,7 +41,7 @@ _NEEDED: Final = ("serial", "count", "collected", "offers")
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """The learner and the settings of the run that filled a buffer, as buffer files store them."""
+    """The learner of the run that filled a buffer, its settings, and the study's rule for the discount factor."""
 
     learner: Name
     settings: dict[str, Any]
@@ -83,7 +83,7 @@ class BufferFile:
         facts: The metadata.
         shapes: Shapes of the arrays, by name.
         steps: Largest number of steps in a slot. It is 1 if experiences are stored one by one.
-        slots: Number of slots N of each member, that is each of M independent learners.
+        slots: Number of slots N of each of M members (independent learners).
         count: Number of filled slots of each member; int64, shape `[M]`.
         collected: Number of experiences that each member has collected; int64, shape `[M]`.
         offers: Number of steps (or segments, or episodes) of each member that the retention rule stored or discarded;
@@ -114,7 +114,7 @@ class BufferFile:
 
     @property
     def members(self) -> int:
-        """Number of members M, that is of independent learners whose experiences the file contains."""
+        """Number M of members (independent learners) whose experiences the file contains."""
         return len(self.count)
 
     def fact(self, name: str) -> Any:

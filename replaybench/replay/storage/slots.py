@@ -20,7 +20,7 @@ _MOST: Final = np.iinfo(np.uint16).max
 
 @dataclass(frozen=True)
 class Unit:
-    """The type of unit, that is a step, segment or episode, which a buffer stores and samples as a whole.
+    """The type of unit (step, segment or episode) that a buffer stores and samples as a whole.
 
     Attributes:
         steps: Largest number of successive steps in a unit. They belong to one episode.
@@ -66,7 +66,7 @@ class Assembly:
     def extend(self, row: Floats32, active: Bools, ended: Bools) -> Bools:
         """Append the step `row[m]` of each active member to the member's unit, a segment or episode.
 
-        `ended` marks members whose episode ends with this step. Units do not extend over the end of an episode.
+        `ended` `[M]` marks members whose episode ends with this step, and with it the unit.
 
         Returns:
             Whether each member's unit is complete; bool, shape `[M]`.
@@ -91,7 +91,7 @@ class Assembly:
         self.filled[complete] = 0
 
     def lengths(self, idx: Integers) -> NDArray[np.uint16]:
-        """Return the number of steps in each sampled buffer slot, for slots `[M·U, B]` of U batches per member."""
+        """Return the number of steps in each sampled slot `idx` `[M·U, B]`, for U batches of each member."""
         length: NDArray[np.uint16] = np.take_along_axis(self.length, idx.reshape(len(self.length), -1), axis=1)
         return length.reshape(idx.shape)
 

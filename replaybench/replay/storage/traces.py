@@ -64,8 +64,8 @@ class Traces:
     def store(self, experience: Mapping[str, np.ndarray], slots: Slots, active: Bools, ended: Bools) -> None:
         """Link each active member's new step to the previous step of the episode, and call the learner's `TraceRule`.
 
-        `slots[m]` is the slot in which the step was stored, or −1 if the step was discarded. Traces of the step that
-        `experience` does not contain begin at 0.
+        `slots[m]` is the slot in which the step was stored, or −1 if the step was discarded. Traces that are missing
+        from `experience` begin at 0.
         """
         for k, name in enumerate(self.rule.names):
             self._first[:, k] = experience[name][:, 0] if name in experience else 0
@@ -74,7 +74,7 @@ class Traces:
         self.rule.stored(self.values, self.previous, self.next, slots, over)
 
     def annotate(self, idx: Slots, annotations: Mapping[str, np.ndarray]) -> None:
-        """Call the learner's `TraceRule` with the learner's values for steps in slots `idx`. Entries −1 are skipped."""
+        """Pass the learner's annotations of steps in slots `idx` `[M, B]` (−1: none) to the learner's `TraceRule`."""
         self.rule.annotated(self.values, self.previous, self.next, idx, annotations)
 
     def of(self, idx: Slots) -> Floats32:
@@ -155,7 +155,7 @@ MEMORY: Final = "memory"
 
 
 def windows(columns: Columns, traces: Traces, idx: Slots, steps: int) -> Window:
-    """Return the observations of the last `steps` steps up to each sampled step.
+    """Return the observations of the last `steps` steps up to and including each sampled step.
 
     A window has fewer steps if the episode began later or if earlier steps are not stored. `idx` contains the buffer
     slots of B samples of each member, shape `[M, B]`.

@@ -52,7 +52,7 @@ class RunningDrop(Drawing):
         self.probability = description.probability
 
     def filter(self, offered: Bools) -> None:
-        """Set `offered[m]` to False if the m-th experience is discarded. Draw numbers only where it was True."""
+        """Set `offered[m]` to False if an experience is discarded. No number is drawn where it is False already."""
         _drop(self.stream.state, self.probability, offered)
 
 
@@ -67,7 +67,7 @@ class Model(Protocol):
     """The interface through which `Synth` computes synthetic experiences from a plant's model and a policy."""
 
     def possible(self, action: Floats32) -> Floats32:
-        """Map uniformly random actions in [−1, 1], shape `[M, A]`, to actions that the learner can take."""
+        """Map actions that are uniform in [−1, 1], shape `[M, A]`, to random actions that the learner can take."""
 
     def simulate(self, observation: Floats32, action: Floats32) -> tuple[Floats, Floats, Bools]:
         """Simulate a step without noise, and return next observation `[M, S]`, reward `[M]` and termination `[M]`."""
@@ -130,7 +130,7 @@ class RunningSynth(Drawing):
         self.synthetic = np.zeros((members, view.capacity if description.refresh < 1 else 0), np.bool_)
 
     def alter(self, row: Floats32, slots: Indices, fresh: Bools) -> None:
-        """Replace some of the members' new experiences by synthetic ones, before they are stored in `slots`.
+        """Replace some of the members' new experiences by synthetic ones in place, before they are stored in `slots`.
 
         `row` contains the W values of each experience, shape `[M, W]`. `fresh` marks members whose buffer slot is
         empty. An entry of `slots` becomes −1 if the slot keeps its old experience.

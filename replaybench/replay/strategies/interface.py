@@ -1,7 +1,7 @@
 """Interfaces of retention, sampling and weighting rules.
 
 A frozen dataclass describes each part of a strategy. Its `start` method returns the object that executes the part
-during a run. This object holds the state of the part for all members, that is all independent learners of the run.
+during a run. This object holds the state of the part for all members (independent learners).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class BufferView(NamedTuple):
 
     Attributes:
         root: Root seed of the study.
-        members: Numbers of the M members, that is the independent learners of the run.
+        members: Numbers of the M members (independent learners).
         capacity: Number of buffer slots of each member.
         bounded: Whether the buffer has a fixed size. With `FULL` retention, it has space for all steps of the run.
-        in_turn: Whether slots are filled and overwritten in turn, so that slot order is age order.
+        in_turn: Whether slots are filled and overwritten in turn, as a ring in order of age.
         columns: The stored experiences.
-        orders: The experiences of each member, sorted by a metric such as `td_error`, for each metric.
+        orders: The rank order of each member's slots by a metric such as `td_error`, by name of the metric.
         episodes: The first experience of each episode.
         traces: Values that the learner maintains for each stored step, or None.
     """
@@ -171,7 +171,8 @@ class Draws(NamedTuple):
     Attributes:
         idx: Buffer slot of each sample; int64, shape `[M, B]`.
         probability: Probability of each draw, or NaN if the probability is unknown; float64, shape `[M, B]`.
-        rate_factor: Factor on each member's learning rate; float32, shape `[M]`.
+        rate_factor: Factor on each member's learning rate; float32, shape `[M]`. If a rule is `independent`, the B
+            samples may be those of U updates. The shape is then `[M·U]`.
     """
 
     idx: Indices
@@ -218,7 +219,7 @@ class Weighting(Term, ABC):
 
     @property
     def steady(self) -> bool:
-        """Whether weights do not depend on the progress of the run."""
+        """Whether weights are independent of the progress of the run."""
         return False
 
     @abstractmethod
@@ -259,7 +260,7 @@ class Retention(Term, ABC):
     bounded: ClassVar[bool] = True
     """Whether the buffer has a fixed size. Otherwise the buffer holds all experiences of a run."""
     in_turn: ClassVar[bool] = False
-    """Whether slots are filled and overwritten in turn, so that slot order is age order."""
+    """Whether slots are filled and overwritten in turn, as a ring in order of age. Subclasses do not inherit it."""
     orders: ClassVar[tuple[str, ...]] = ()
     """Metrics (`td_error`, `exploration`) by which the buffer must rank the experiences."""
     traces: ClassVar[tuple[str, ...]] = ()
@@ -334,14 +335,14 @@ class Sampling(Term, ABC):
     independent: ClassVar[bool] = False
     """Whether samples depend neither on each other nor on the update, so that batches can be drawn in advance."""
     steady: ClassVar[bool] = False
-    """Whether the distribution of samples does not depend on the progress of the run."""
+    """Whether the distribution of samples is independent of the progress of the run."""
     by_place: ClassVar[bool] = False
     """Whether samples depend on the buffer's capacity or on the slots of experiences, even if only by rounding."""
     importance_undefined: ClassVar[str] = ""
     """Reason why importance weights are undefined for this sampling rule, or empty if they are defined."""
 
     weighting: ClassVar[Weighting | None] = None
-    """Weighting of samples that is used unless the strategy names another one."""
+    """Weighting rule of strategies with this sampling that name none, or None."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -350,14 +351,11 @@ class Sampling(Term, ABC):
 
     @property
     def needs_phase(self) -> bool:
-        """Whether samples depend on the index of the update among the updates after an episode or rollout.
-
-        The rule then has no own setting for the number of these updates.
-        """
+        """Whether samples depend on the index of the update in its update phase, whose length the rule does not set."""
         return False
 
     def in_phases(self, updates: int) -> Sampling:
-        """Return a copy of this rule for `updates` updates per episode. Rules with `needs_phase` implement it."""
+        """Return a copy of this rule for update phases of `updates` updates. Rules with `needs_phase` implement it."""
         raise NotImplementedError
 
     def slot_bytes(self, in_turn: bool) -> int:

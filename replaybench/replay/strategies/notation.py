@@ -1,10 +1,10 @@
 """The strategy notation `Retention[Sampling]` and its registries of names (de Bruin et al., 2018, section 5.2).
 
 Modifiers of new experiences are prefixes (`Drop(0.5)*Synth(action=0.2)*FIFO[Uniform]`). Modifiers of weights and
-gradients are suffixes (`FIFO[Uniform+ReFER]`). A text is parsed to frozen dataclasses. `str` of the result is the
-canonical text, which commands, legends, hashes and files contain. The spellings of the authors' public code (`resv`,
-`expl_1.2`, `PER_0.7`, `FULL DB`) and of published papers (`ReF-ER-1`) are accepted. `path/to/file.py:ClassName` can
-replace a name.
+gradients are suffixes (`FIFO[Uniform+ReFER]`). `parse` returns frozen dataclasses. `str` of the result is the
+canonical notation, which commands, legends, hashes and files contain. The spellings of the authors' public code
+(`resv`, `expl_1.2`, `PER_0.7`, `FULL DB`) and of published papers (`ReF-ER-1`) are accepted. A name can also have the
+form `path/to/file.py:ClassName`.
 """
 
 import contextlib
@@ -94,7 +94,7 @@ class _Written(NamedTuple):
 
 
 def parse(text: str) -> Strategy:
-    """Parse the text of a strategy, such as `FIFO[PER+IS]`.
+    """Parse a strategy in the strategy notation, such as `FIFO[PER+IS]`.
 
     Raises:
         UserError: The text does not follow the notation, a name or number is wrong, or the parts are incompatible.

@@ -83,7 +83,7 @@ class ERE(Sampling):
         return 0 if in_turn else 15
 
     def newest(self, context: Context, capacity: int | None, count: Indices) -> Indices:
-        """Return the number of newest experiences to sample from, for buffers that store `count` experiences.
+        """Return the number of newest experiences to sample from, `[M]`, for buffers that store `count` `[M]`.
 
         It is c_k of Wang & Ross (2019, section 3.2). `capacity` is N, or None if N is the number of stored experiences.
         """
@@ -119,7 +119,7 @@ class RunningERE(RunningSampling):
         self.ages = AgeLog(len(view.members), 0 if view.in_turn else view.capacity, self.weighted)
 
     def newest(self, context: Context, count: Indices) -> Indices:
-        """Return the number of newest experiences to sample from, c_k of Wang & Ross (2019), for each member."""
+        """Return the number of newest experiences to sample from, c_k of Wang & Ross (2019), shape `[M]`."""
         return self.description.newest(context, self.view.capacity if self.view.bounded else None, count)
 
     def stored(self, slots: Indices) -> None:

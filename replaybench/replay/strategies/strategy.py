@@ -136,7 +136,7 @@ class Strategy:
 
     @property
     def in_turn(self) -> bool:
-        """Whether buffer slots are filled and overwritten in turn, so that slot order is age order."""
+        """Whether buffer slots are filled and overwritten in turn, as a ring in order of age."""
         return self.retention.in_turn and (self.synth is None or self.synth.refresh == 1)
 
     def capacity_or(self, default: int) -> int:
@@ -162,7 +162,7 @@ class Strategy:
 
     @property
     def entry_share(self) -> float:
-        """Expected fraction of the new experiences that `Drop` does not discard."""
+        """Expected fraction of the new experiences that `Drop` does not discard. `Drop(rate)` needs `at` before."""
         return 1.0 if self.drop is None else 1.0 - float(self.drop.probability)
 
     @property
@@ -217,7 +217,8 @@ def check_drawn(running: RunningSampling, idx: Indices, stored: Indices) -> None
 def check_state_dict(running: object, state: Mapping[str, Any], taken: Collection[str], members: int) -> None:
     """Raise `UserError` if an entry of a user's `state_dict` cannot be stored in a buffer file.
 
-    An entry must be an array whose first axis has the length `members`. Its name must not be in `taken`.
+    An entry must be an array whose first axis has the length `members`. Its name must not be in `taken`, or in `KINDS`
+    with another dtype.
     """
     if is_built_in(running):
         return

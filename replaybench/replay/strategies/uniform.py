@@ -47,8 +47,8 @@ _LARGEST: Final = 1000
 class Annealed(Sampling):
     """Uniform sampling at λ times the learning rate, for comparison with AER (Sun et al., 2020, section 4.4).
 
-    AER is attentive experience replay, which has the same schedule of learning rates.
-    λ falls linearly from λ₀ = `first` to 1 over the fraction `alpha` of the run.
+    AER is attentive experience replay, which has the same schedule of learning rates. λ falls linearly from λ₀ =
+    `first` to 1 over the initial fraction `alpha` of the run.
     """
 
     first: float = 2.5

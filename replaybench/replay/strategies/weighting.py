@@ -164,7 +164,7 @@ def _weigh_by_counts(
 
 @kernel
 def binomial_tails(n: int, p: float, most: int) -> Floats:
-    """Return Pr(X ≥ K) for X ~ Binomial(n, p) and K = 0 … `most`.
+    """Return Pr(X ≥ K) for X ~ Binomial(n, p) and K = 0 … `most`; float64, shape `[most + 1]`.
 
     The logarithms of the probabilities are computed recursively. The probabilities are summed from the last one, which
     is the smallest.
