@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from commands import Patch
 
+from benchmarks.evidence import acer_settings
 from benchmarks.speed.peers.process import Peer
 from benchmarks.tables import claims_picture, coverage, pages
 from benchmarks.tables.marks import filled, names, prose
 from benchmarks.tables.text import number, significant
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant
-from replaybench.evidence.preset import preset_names
+from replaybench.evidence.preset import preset_names, read_preset
 
 MEASUREMENT = re.compile(
     r"−\d+\.?\d* \[|\d \[[−\d]|\d+(\.\d+)?× (as|faster|slower|cheaper)|\d (updates|steps|actions|items|M)?/s\b"
@@ -59,6 +60,15 @@ def test_every_preset_of_the_five_papers_is_on_the_page_of_coverage() -> None:
         paper = preset.partition("/")[0]
         assert preset in named.get(paper, {preset}), f"add {preset} to benchmarks/tables/coverage.toml"
     assert set(named) == {"debruin2018", "novati2019", "wang2017", "sun2020", "wang2019"}
+
+
+def test_presets_have_the_best_settings_of_acer() -> None:
+    for plant, label, setting, *_ in acer_settings.stored():
+        suffix = "magman" if plant == "Magman" else ""
+        tables = [read_preset(f"wang2017/{figure}{suffix}").figure.study["learner"] for figure in ("fig3", "fig4")]
+        for table in (table[label] for table in tables if label in table):
+            wanted = {key: value for key, value in setting.items() if key != "delta" or table.get("trust_region", True)}
+            assert {key: value for key, value in table.items() if key in setting} == wanted
 
 
 @pytest.mark.slow
