@@ -38,7 +38,13 @@ Judged = list[tuple[Verdict, Finding | None]]
 def texts() -> dict[str, str]:
     tables = {f"claims.{name}": _claims(found) for name, (_, found) in judged_papers().items()}
     told = {"claims": _overview(), "claims.runs": _runs(), "claims.missing": _missing(), **_said()}
-    return {**told, "claims.changed": _changed(), "claims.before": _before(), **tables, "claims.before-count": str(len(facts(BEFORE)))}
+    return {
+        **told,
+        "claims.changed": _changed(),
+        "claims.before": _before(),
+        **tables,
+        "claims.before-count": str(len(facts(BEFORE))),
+    }
 
 
 @functools.cache

@@ -29,8 +29,8 @@ CITED: Final = (
 )
 """Claims whose effects pages quote."""
 _SYNTHETIC: Final = (
-    "An effect is μ_final with a fifth of synthetic experiences minus μ_final without them, as a mean over paired seeds "
-    "with its 95 % BCa interval. Bold: p < 0.05 in a sign-flip test, uncorrected."
+    "An effect is μ_final with a fifth of synthetic experiences minus μ_final without them, as a mean over paired "
+    "seeds with its 95 % BCa interval. Bold: p < 0.05 in a sign-flip test, uncorrected."
 )
 """Sentences of two captions."""
 

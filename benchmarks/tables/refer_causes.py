@@ -36,8 +36,8 @@ def _networks() -> str:
         rows.append([said, *deaths, *means, *difference(*scores, digits=2)])
     caption = (
         f"Runs: {runs(study)} of DDPG on the pendulum. *Collapsed* is the number of seeds with μ_final below 0.2. "
-        "*μ_final* is the mean over seeds. *Difference* is μ_final with ReF-ER minus μ_final with plain replay, as a mean "
-        "over paired seeds with its BCa interval. *p* is from a sign-flip test, uncorrected."
+        "*μ_final* is the mean over seeds. *Difference* is μ_final with ReF-ER minus μ_final with plain replay, as a "
+        "mean over paired seeds with its BCa interval. *p* is from a sign-flip test, uncorrected."
     )
     dead = ("collapsed, plain replay", "collapsed, ReF-ER")
     means = ("μ_final, plain replay", "μ_final, ReF-ER")
