@@ -13,9 +13,9 @@ def texts() -> dict[str, str]:
     caption = (
         f"Scores are means over {told['seeds']} seeds × {told['episodes']} episodes. The advice was computed on other "
         f"seeds than the scores. The advised strategy is within {told['near']:g} of the best of twelve on {near} of "
-        f"{len(told['rows'])} plants. The best is chosen on the seeds that are shown, which favours it. Without "
-        f"advice, one strategy is used on all plants, and this number is {listed(_always(told))}. The last column is "
-        "the difference of paired seeds, best minus advised."
+        f"{len(told['rows'])} plants. The best is chosen on the seeds that are shown, which favours it. If one "
+        f"strategy is used on all plants, it is within {told['near']:g} on {listed(_always(told))}. The last column "
+        "is the score of the best minus that of the advised strategy, as a mean over paired seeds."
     )
     headings = ("plant", "Hz", "noise", "advised", "score", "best of 12", "score", "difference [95 %]")
     rows = [
@@ -37,6 +37,6 @@ def texts() -> dict[str, str]:
 def _always(told: dict[str, Any]) -> list[str]:
     """Count on how many plants each of some strategies is as near the best as advice should be."""
     return [
-        f"{sum(row['best_score'] - row['strategies'][name] <= told['near'] for row in told['rows'])} with {name}"
+        f"{sum(row['best_score'] - row['strategies'][name] <= told['near'] for row in told['rows'])} plants with {name}"
         for name in ("FIFO[Uniform]", "FULL[Uniform]", "FULL[PER]", "FULL[PER+IS]")
     ]

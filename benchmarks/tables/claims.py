@@ -38,7 +38,13 @@ Judged = list[tuple[Verdict, Finding | None]]
 def texts() -> dict[str, str]:
     tables = {f"claims.{name}": _claims(found) for name, (_, found) in judged_papers().items()}
     told = {"claims": _overview(), "claims.runs": _runs(), "claims.missing": _missing(), **_said()}
-    return {**told, "claims.changed": _changed(), "claims.before": _before(), **tables}
+    return {
+        **told,
+        "claims.changed": _changed(),
+        "claims.before": _before(),
+        **tables,
+        "claims.before-count": str(len(facts(BEFORE))),
+    }
 
 
 @functools.cache
@@ -90,8 +96,8 @@ def _runs() -> str:
             str(len(list(cells(study)))),
             runs(study),
         ])  # fmt: skip
-    caption = f"Of {len(evidence())} stored runs, the table shows those that contain cells of claims."
-    return captioned(caption, table(("run", "figure", "cells", "seeds and episodes per cell"), rows))
+    caption = f"Of {len(evidence())} stored studies, the table shows those that claims use."
+    return captioned(caption, table(("study", "figure", "cells", "seeds and episodes per cell"), rows))
 
 
 def _claims(found: Judged) -> str:
@@ -191,8 +197,8 @@ def _missing() -> str:
         ])  # fmt: skip
     caption = (
         "*Core hours* is the estimated time for the cells that these claims compare. The estimate uses the scale "
-        "`standard`, or `paper` for plants that `standard` omits. The time of a step is that of stored runs of the "
-        "same learner."
+        "`standard`, or `paper` for plants that `standard` omits. The time of a step is the median over stored results "
+        "of the same learner."
     )
     return captioned(caption, table(("preset", "claims", "why", "core hours"), rows))
 

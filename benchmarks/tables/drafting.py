@@ -28,7 +28,7 @@ MEANS = (
     "Return and actions survived are means over seeds and over the last tenth of the iterations, exploration included."
 )
 STAYS = (
-    f"*Stays from* is the first iteration after which the episodes of the last {WINDOW} iterations have at least "
+    f"*Stays from* is the first iteration at which the episodes of the preceding {WINDOW} iterations have at least "
     f"{INSIDE} actions on average. The column shows the median over seeds, and how many seeds reach this."
 )
 BEST = "The last column is the return of the best greedy episode in the last tenth of the iterations."
@@ -170,9 +170,10 @@ def _starts() -> dict[str, str]:
         "are those of figure 6. Every seed's final policy runs one greedy episode of 400 actions from each of "
         f"{stored['starts']:,} starts, which are the same for all policies. A start is *kept* if the episode is "
         "completed, and *lost early* if it ends within ten actions. Both columns are medians over seeds; brackets hold "
-        "the lowest and the highest seed. The cost is a median over the seeds that keep any start, and is measured in "
-        "completed episodes. The last column is for the best seed of a learner and 96 starts. It shows from how many "
-        "starts an episode lasts 60 actions: with the policy alone, and after a search over its first eight actions."
+        "the lowest and the highest value of a seed. The cost is a median over the seeds that keep any start, and is "
+        "measured in completed episodes. The last column is for the best seed of a learner and 96 starts. It shows the "
+        "share of starts from which an episode lasts 60 actions: with the policy alone, and after a search over its "
+        "first eight actions."
     )
     headings = ("learner", "episode length in training", "kept", "lost early", "cost per action", "policy / search")
     return {

@@ -81,8 +81,8 @@ def _sigma() -> dict[str, str]:
         rows.append([networks, variant.sigma, sigma, iterations, *found_at, survived])
     caption = (
         f"V-RACER with ReF-ER, iterations of 400 steps, the same {SEEDS} seeds in all rows. *σ, iteration 300* is a "
-        f"mean over seeds. *{_ON_THE_WAY} actions from* is the first iteration after which the episodes of "
-        f"the last {WINDOW} iterations have at least {_ON_THE_WAY} actions on average. *Stays from* is the same for "
+        f"mean over seeds. *{_ON_THE_WAY} actions from* is the first iteration at which the episodes of the "
+        f"preceding {WINDOW} iterations have at least {_ON_THE_WAY} actions on average. *Stays from* is the same for "
         f"{INSIDE} actions. Both columns show the median over seeds, and how many seeds reach this. The last column is "
         "the mean over seeds and over the last tenth of the iterations."
     )

@@ -29,8 +29,8 @@ CITED: Final = (
 )
 """Claims whose effects pages quote."""
 _SYNTHETIC: Final = (
-    "An effect is the difference in μ_final if a fifth of the experiences is synthetic. It is a mean of paired seeds "
-    "with its 95 % BCa interval. Bold: p < 0.05 in a sign-flip test, uncorrected."
+    "An effect is μ_final with a fifth of synthetic experiences minus μ_final without them, as a mean over paired "
+    "seeds with its 95 % BCa interval. Bold: p < 0.05 in a sign-flip test, uncorrected."
 )
 """Sentences of two captions."""
 
@@ -94,8 +94,8 @@ def _full() -> str:
         rows.append([condition, _length(study), means[0], best, means[1], *behind])
     caption = (
         "Scores are μ_final, as means over 50 seeds. The best of ten strategies is chosen on the seeds that are shown, "
-        "which favours it. Differences are means of paired seeds with 95 % BCa intervals; p is from sign-flip tests, "
-        "uncorrected."
+        "which favours it. Differences are means over paired seeds with 95 % BCa intervals. *p* is from a sign-flip "
+        "test, uncorrected."
     )
     headings = (
         "condition", "episodes", "FULL[Uniform]", "best of ten", "score of the best", "FULL[Uniform] minus best", "p",
@@ -137,8 +137,8 @@ def _kept() -> str:
         beside = [_compare(_scores(of[f"{name}[Uniform]"]), whole) for name in RETENTIONS if name != "FULL"]
         rows.append([condition, _length(study), *beside])
     caption = (
-        "Entries are differences in μ_final to FULL[Uniform]: means of 50 paired seeds with 95 % BCa intervals. The "
-        "buffers hold 10⁴ experiences. Bold: p < 0.05 in a sign-flip test, uncorrected."
+        "Entries are μ_final minus that of FULL[Uniform], as means over 50 paired seeds with 95 % BCa intervals. The "
+        "compared buffers hold 10⁴ experiences. Bold: p < 0.05 in a sign-flip test, uncorrected."
     )
     headings = ("condition", "episodes", *(f"{name}[Uniform]" for name in RETENTIONS if name != "FULL"))
     return captioned(caption, table(headings, rows))
@@ -153,9 +153,9 @@ def _replayed() -> str:
         ends = [_compare(*(one["mu_final"].values for one in pair)) for pair in pairs]
         rows += [[condition, "episodes to 0.8", *rises], [condition, "μ_final", *ends]]
     caption = (
-        "Entries are differences between PER and uniform sampling with the same retention, over 50 paired seeds with "
-        "95 % BCa intervals. Differences in μ_final are means. Differences in *episodes to 0.8* are interquartile "
-        "means; a negative value means that PER is faster. Bold: p < 0.05 in a sign-flip test, uncorrected."
+        "Entries are the value with PER minus that with uniform sampling and the same retention, over 50 paired seeds "
+        "with 95 % BCa intervals. For μ_final they are means. For *episodes to 0.8* they are interquartile means; a "
+        "negative value means that PER is faster. Bold: p < 0.05 in a sign-flip test, uncorrected."
     )
     return captioned(caption, table(("condition", "measure", *RETENTIONS), rows))
 
@@ -171,8 +171,8 @@ def _weighted() -> str:
             rows.append([condition, kept, number(float(np.nanmean(plain)), 3), *beside])
     caption = (
         f"{runs('debruin2018-fig15')}. The column Uniform is the mean μ_final of uniform sampling. The other columns "
-        "are differences to uniform sampling with the same retention: means of paired seeds with 95 % BCa intervals. "
-        "Bold: p < 0.05 in a sign-flip test, uncorrected."
+        "are μ_final minus that of uniform sampling with the same retention, as means over paired seeds with 95 % BCa "
+        "intervals. Bold: p < 0.05 in a sign-flip test, uncorrected."
     )
     return captioned(caption, table(("condition", "retention", "Uniform", "PER", "PER+IS", "Uniform+FIS"), rows))
 

@@ -42,8 +42,8 @@ def texts() -> dict[str, str]:
         "give the share of samples in which the strategies are called different: false positives if both are equal, "
         "power if one is half a standard deviation better. The sign-flip test is paired (p < 0.05). The overlap rule "
         "calls strategies different if their intervals do not overlap. The last two columns compare a strategy with "
-        "another one whose scores are normal. They give the share of one-sided tests (p < 0.05) that wrongly find the "
-        "difference larger than its true value, or smaller. `claims` uses such one-sided tests."
+        "another one whose scores are normal. They give the share of one-sided sign-flip tests (p < 0.05) that wrongly "
+        "find the difference larger (smaller) than it is. All tests are of means; `claims` tests interquartile means."
     )
     headings = ("scores", "runs", *_COLUMNS.values(), *_TESTS.values())
     shown = [
@@ -80,11 +80,11 @@ def _verdicts(rows: list[dict[str, Any]]) -> str:
     ]
     caption = (
         "Each row summarises 500 simulated samples. The first column names the distributions of the two scores whose "
-        "difference is judged. The columns *more* and *less* give the share of samples in which test and interval "
-        "together wrongly find the effect larger, or smaller, than it is. The column *decided* gives the share of "
-        "samples in which a true claim that expects *more* is reproduced. The true effect of this claim is one "
-        "standard deviation of a typical difference, and twice the smallest effect of interest. Each claim is tested "
-        "alone. If a paper has many claims, Holm's correction makes errors rarer."
+        "difference is tested. The columns *more* and *less* give the share of samples in which test and interval both "
+        "wrongly find the effect larger (*more*) or smaller (*less*) than it is. The column *decided* gives the share "
+        "of samples in which a true claim of a gain is reproduced. The true gain is one standard deviation of a "
+        "typical difference, and twice the smallest effect of interest. Each claim is tested alone. If a paper has "
+        "many claims, Holm's correction makes errors rarer."
     )
     headings = ("scores", "seeds", *(f"{way}: {name.split(',')[0]}" for way in ways for name in told))
     return captioned(caption, table(headings, shown))

@@ -56,7 +56,7 @@ def _learners() -> str:
         "the last 100 training episodes, exploration included. *Greedy* is the mean over the greedy episodes after "
         f"training episodes {looks('learners')}. Both columns show the mean over seeds, with the median in brackets. "
         "*Episodes to 0.8* is the first training episode with μ_r ≥ 0.8, as a median over seeds. A learner passes if "
-        "three of four seeds reach μ_final ≥ 0.8."
+        "at least three of four seeds reach μ_final ≥ 0.8."
     )
     headings = (
         "learner, strategy", "plant", "reward per step", "greedy", "μ_final [95 %]", "seeds with μ_final ≥ 0.8",
@@ -127,8 +127,8 @@ def _refer() -> dict[str, str]:
         f"stored experiences, computed every {every} episodes by a new forward pass. The first of its columns has the "
         "means over seeds in each hundred episodes, the second the mean over all evaluations. *Far-policy* is the mean "
         f"share of far-policy steps, then the share of evaluations in which it is above the target D = {FAR}. "
-        "*μ_final* is the mean over seeds with its 95 % interval. *Collapsed* is the number of seeds that end below "
-        "μ_r = 0.2. DDPG explores with white noise of σ = 0.2. DDPG:correlated explores with correlated noise, whose "
+        "*μ_final* is the mean over seeds with its 95 % interval. *Collapsed* is the number of seeds with μ_final "
+        "below 0.2. DDPG explores with white noise of σ = 0.2. DDPG:correlated explores with correlated noise, whose "
         "density is not known, and has weight decay."
     )
     kl = "D_KL by hundred episodes", "D_KL, all"

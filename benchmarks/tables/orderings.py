@@ -43,7 +43,7 @@ def _compared(study: str) -> str:
         "is averaged over the last 100 training episodes, exploration included, and over seeds. The median over seeds "
         "is in brackets. *Greedy* is the mean reward per step over seeds of the greedy episodes after training "
         f"episodes {looks(study)}. *μ_final* is the mean over seeds with its 95 % interval. *Collapsed* is the number "
-        "of seeds that end below μ_r = 0.2."
+        "of seeds with μ_final below 0.2."
     )
     headings = ("plant", "critic L2", "strategy", "reward per step", "greedy", "μ_final [95 %]", "collapsed")
     return captioned(caption, table(headings, map(_row, cells(study))))

@@ -53,12 +53,12 @@ def _roofline() -> str:
         "MFLOP per update",
         "kB moved per update",
         "function calls for all members",
-        "% of the rate of the matrix product",
+        "% of peak",
     )
     roofs = (
-        f"A large matrix product of a library reaches {number(peak, 0)} GFLOP/s. Arrays are read and written at "
-        f"{number(near, 0)} GB/s in the second-level cache and at {number(far, 0)} GB/s in memory. A call of an empty "
-        f"compiled function takes {significant(call)} µs."
+        f"A large matrix product in a numerical library reaches {number(peak, 0)} GFLOP/s. Arrays are read and written "
+        f"at {number(near, 0)} GB/s in the second-level cache and at {number(far, 0)} GB/s in memory. A call of an "
+        f"empty compiled function takes {significant(call)} µs."
     )
     return f"{wrapped(roofs)}\n\n{table(headings, rows)}"
 

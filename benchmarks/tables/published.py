@@ -85,8 +85,8 @@ def _readings(study: str, other: str) -> str:
         rows.append([READINGS[study][learner], *means, *_difference(changed)])
     caption = (
         f"Runs: {runs(study)} at 50 Hz without noise. The first row is the default, and each other row changes one "
-        "setting of it. *μ_final* is the mean over seeds. *Difference* is the mean over paired seeds, with its BCa "
-        "interval. *p* is from a sign-flip test, corrected over all rows (Holm)."
+        "setting of it. *μ_final* is the mean over seeds. *Difference* is the second μ_final minus the first, as a "
+        "mean over paired seeds with its BCa interval. *p* is from a sign-flip test, corrected over all rows (Holm)."
     )
     headings = ("setting", "μ_final, uniform replay", f"μ_final, {other}", "difference [95 %]", "p")
     return captioned(caption, table(headings, rows))
@@ -101,9 +101,9 @@ def _emphasis() -> str:
         rows.append([plant, READINGS[study][learner], mean, *told])
     caption = (
         f"SAC, {runs(study)} at 50 Hz without noise. The first row of each plant has the settings of the figures; each "
-        "other row names the changed setting. The third column is a mean over seeds. The other columns show the mean "
-        "difference from uniform replay over paired seeds, with a 95 % BCa interval, and p of a sign-flip test with "
-        "Holm's correction."
+        "other row names the changed setting. The third column is a mean over seeds. The last two columns show μ_final "
+        "minus that of uniform replay, as a mean over paired seeds with its 95 % BCa interval, and p of a sign-flip "
+        "test with Holm's correction."
     )
     return captioned(
         caption,
@@ -198,10 +198,10 @@ def _table(study: str, baseline: str) -> str:
     caption = (
         f"Runs: {runs(study)} at {_rates(study)} {_noise(study)}. *Reward per step* is averaged over the last 100 "
         "training episodes, exploration included, and over seeds. The median over seeds is in brackets. *μ_final* is "
-        f"the mean over seeds with its 95 % interval. *Difference* is the mean difference of μ_final to {baseline} "
-        "over paired seeds, with its BCa interval. *p* is from a sign-flip test, corrected within a plant (Holm). "
+        f"the mean over seeds with its 95 % interval. *Difference* is μ_final minus that of {baseline}, as a mean over "
+        "paired seeds with its BCa interval. *p* is from a sign-flip test, corrected within a plant (Holm). "
         "*Episodes to 0.8* is the median over seeds of the first training episode with μ_r ≥ 0.8. *Collapsed* is the "
-        "number of seeds that end below μ_r = 0.2."
+        "number of seeds with μ_final below 0.2."
     )
     headings = ("plant, learner" if several else "plant", "strategy", "n", "reward per step", "μ_final [95 %]")
     return captioned(caption, table((*headings, "difference [95 %]", "p", "episodes to 0.8", "collapsed"), rows))

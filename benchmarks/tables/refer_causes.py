@@ -36,8 +36,8 @@ def _networks() -> str:
         rows.append([said, *deaths, *means, *difference(*scores, digits=2)])
     caption = (
         f"Runs: {runs(study)} of DDPG on the pendulum. *Collapsed* is the number of seeds with μ_final below 0.2. "
-        "*μ_final* is the mean over seeds. *Difference* is the mean over paired seeds, with its BCa interval. *p* is "
-        "from a sign-flip test, uncorrected."
+        "*μ_final* is the mean over seeds. *Difference* is μ_final with ReF-ER minus μ_final with plain replay, as a "
+        "mean over paired seeds with its BCa interval. *p* is from a sign-flip test, uncorrected."
     )
     dead = ("collapsed, plain replay", "collapsed, ReF-ER")
     means = ("μ_final, plain replay", "μ_final, ReF-ER")
@@ -60,9 +60,10 @@ def _memories() -> str:
     caption = (
         f"Runs: {runs(study)} of 1000 steps of DDPG on HalfCheetah. The runs that keep all experiences are those of "
         "the preset for figure 1. *Return* is the mean over seeds of the last tenth of training. *Difference* is the "
-        "mean over paired seeds, with its BCa interval. *p* is from a sign-flip test, uncorrected. *D_KL* is the "
-        "divergence D_KL(μ‖π) with ReF-ER, averaged over seeds and evaluations. *β* is the weight of the task's "
-        "gradient at the end of training."
+        "return with ReF-ER minus that with plain replay, as a mean over paired seeds with its BCa interval. *p* is "
+        "from a sign-flip test, uncorrected. *D_KL* is the divergence D_KL(μ‖π) with ReF-ER, averaged over seeds and "
+        "evaluations. *β* is the weight of the policy gradient at the end of training; the penalty has the weight "
+        "1 − β."
     )
     returns = ("return, plain replay", "return, ReF-ER")
     headings = ("capacity", *returns, "difference [95 %]", "p", "D_KL", "β")
@@ -95,10 +96,10 @@ def _million() -> str:
         f"Runs: {runs(million)} of 1000 steps. *n* is the number of seeds whose networks did not diverge. The "
         "columns of steps show the mean return over seeds of the training episodes from 90,000 to 100,000 steps, from "
         "400,000 to 500,000 steps and from 900,000 to 10⁶ steps. *Range* is the lowest and the highest return of a "
-        "seed in the last of these. *Difference* is the mean difference to plain replay in the last of these, over "
-        "paired seeds, with its BCa interval. *p* is from a sign-flip test, uncorrected. It is at least 0.031 with six "
-        "seeds and 0.125 with four. *D_KL* is D_KL(μ‖π), and *β* is the weight of the task's gradient; both are means "
-        "over seeds and the last ten evaluations. PPO is that of Stable-Baselines3."
+        "seed in the last of these columns. *Difference* is the return minus that of plain replay in the last of these "
+        "columns, as a mean over paired seeds with its BCa interval. *p* is from a sign-flip test, uncorrected. It is "
+        "at least 0.031 with six seeds and 0.125 with four. *D_KL* is D_KL(μ‖π), and *β* is the weight of the policy "
+        "gradient; both are means over seeds and the last ten evaluations. PPO is that of Stable-Baselines3."
     )
     until = "90,000 to 100,000 steps", "400,000 to 500,000 steps", "900,000 to 10⁶ steps"
     headings = ("plant", "learner", "replay", "n", *until, "range of seeds", "difference [95 %]", "p", "D_KL", "β")

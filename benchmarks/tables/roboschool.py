@@ -118,8 +118,8 @@ def _retention() -> str:
         rows.append([found.strategy.replace("alpha=", "").replace("capacity=", ""), *told[0], *told[1]])
     caption = (
         f"Runs: {runs(study, 'iterations')} of 150 steps. Returns are those of training episodes, with their mean "
-        "over seeds and its 95 % interval. *At the end* is the last tenth of training. *Difference* is the mean "
-        "difference to the first row over paired seeds, with its BCa interval. *p* is from a sign-flip test, "
+        "over seeds and its 95 % interval. *At the end* is the last tenth of training. *Difference* is the return "
+        "minus that of the first row, as a mean over paired seeds with its BCa interval. *p* is from a sign-flip test, "
         "uncorrected."
     )
     columns = ("difference [95 %]", "p")

@@ -48,7 +48,7 @@ def _together(study: str, room: str) -> str:
             sample = np.concatenate(differences)
             rows.setdefault(name, [name]).extend(difference(sample, np.zeros_like(sample)))
     caption = (
-        f"Mean differences between {room} and buffers of all experiences. Positive values favour the "
+        f"Mean differences in return: {room} minus buffers of all experiences. Positive values favour the "
         "smaller buffer. The unit is the standard deviation between seeds of a task, pooled over retentions. "
         f"*Greatest* is the greatest mean return of {WINDOW} consecutive iterations, *at the end* is the last fifth of "
         "the iterations, and *on average* is the mean of all iterations. The paired seeds of all tasks are one sample. "

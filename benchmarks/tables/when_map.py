@@ -38,8 +38,8 @@ def _by_condition(maps: dict[str, Map]) -> str:
     ]
     caption = (
         f"DDPG, {runs(STUDY)}, 8 replays per experience. Bounded buffers hold 2,500 experiences. μ_final is the mean "
-        "over the last 100 of the 150 training episodes, exploration included. Entries are mean differences in μ_final "
-        "between the best (or worst) of 12 strategies and a baseline. The strategy is chosen on one half of the seeds "
+        "over the last 100 of the 150 training episodes, exploration included. Entries are the mean μ_final of the "
+        "best (or worst) of 12 strategies minus that of a baseline. The strategy is chosen on one half of the seeds "
         "and measured on the other half, and vice versa. Bold: some strategy is better (or worse) than the baseline by "
         f"significantly more than {MATTERS:g} (paired sign-flip tests, p < 0.05, Holm over the strategies)."
     )
