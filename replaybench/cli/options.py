@@ -51,10 +51,10 @@ _DOTS: Final = re.compile(r'\.(?=(?:[^"]*"[^"]*")*[^"]*$)')
 
 
 def plant_parameters(words: list[str], command: Callable[..., int]) -> dict[str, str]:
-    """Return a dictionary from options such as `--inertia` to parameters of the plant that a command line names.
+    """Find the plant in a command line, and return a dictionary from options such as `--inertia` to its parameters.
 
-    The dictionary is empty if the `words` name no plant. A parameter with the name of one of the command's options is
-    left out, but `--parameters NAME=VALUE` can set it.
+    The dictionary is empty without a plant, and for commands other than `baseline` and `import`. A parameter with the
+    name of one of the command's options is left out, but `--parameters NAME=VALUE` can set it.
     """
     if words[:1] not in (["baseline"], ["import"]):
         return {}

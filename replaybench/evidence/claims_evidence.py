@@ -97,7 +97,7 @@ class Evidence:
         return {tuple(self.axes[axis][i] for axis, i in zip(AXES, at, strict=True)) for at in np.argwhere(there)}
 
     def holds(self, cell: Cell) -> bool:
-        """Return whether the run folder has results for a cell (combination of settings), with equal settings."""
+        """Return whether the run folder has results for the combination of a cell, computed with its settings."""
         return _place(cell) in self.places and not list(self.differences(cell))
 
     def version(self, cell: Cell) -> int:

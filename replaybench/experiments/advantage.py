@@ -30,10 +30,11 @@ class Advantage(NamedTuple):
     """The score differences of the best and of the worst strategy from a baseline strategy.
 
     Attributes:
-        size: Mean difference of the best strategy, on seeds that were not used for the choice.
+        size: Mean difference of the best strategy by cross-validation: the strategy is chosen on one half of the seeds,
+            and its difference is measured on the other half.
         best: Strategy with the best mean score over all seeds.
         certain: Whether any strategy is better by significantly more than `MATTERS`, the smallest effect of interest.
-        loss: Mean difference of the worst strategy, on seeds that were not used for the choice.
+        loss: Mean difference of the worst strategy, computed as `size` is.
         worst: Strategy with the worst mean score over all seeds.
         harmful: Whether any strategy is worse by significantly more than `MATTERS`.
         seeds: Number of seeds that were run with every strategy.

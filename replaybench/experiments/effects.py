@@ -91,12 +91,13 @@ def improvement(sample: Floats, other: Floats) -> Interval:
 
 
 def improvements(better: Floats) -> Floats:
-    """Compute the share of pairs in which the first run is better, for each bootstrap resample of n seeds.
+    """Compute the share of pairs (i, j) in which run i is better, for each bootstrap resample of n seeds.
 
     The result has shape `[..., RESAMPLES]`.
 
     Args:
-        better: Comparisons of all pairs of runs, as 1 (better), ½ (equal) or 0 (worse); float64, shape `[..., n, n]`.
+        better: Comparisons of run i of one sample with run j of another, `[..., i, j]`, as 1 (run i is better), ½
+            (equal) or 0 (worse); float64, shape `[..., n, n]`.
     """
     counts = drawn(better.shape[-1])
     means: Floats = np.einsum("...bi,bi->...b", counts @ better, counts) / better.shape[-1] ** 2

@@ -116,8 +116,7 @@ class Replay:
     Attributes:
         slots: Number of buffer slots of each member. A slot holds one unit.
         collected: Number of experiences that each member has collected; int64, shape `[M]`.
-        offers: Number of units of each member that `Drop` did not discard, so that the retention rule stored or
-            discarded them; int64, shape `[M]`.
+        offers: Number of units of each member so far, without those that `Drop` discarded; int64, shape `[M]`.
         count: Number of units that each member's buffer holds; int64, shape `[M]`.
 
     Raises:

@@ -121,7 +121,8 @@ class ACERDiscrete(Learner):
     M members (independent learners) are trained together. Each member has a policy, an average policy and a critic.
 
     Raises:
-        UserError: There are more than 1000 actions, or levels contradict the plant's choices.
+        UserError: There are more than 1000 actions, or the setting `levels` is below 2 or does not match the plant's
+            own discrete actions.
 
     Attributes:
         table: The n discrete actions; float32, shape `[n, A]`.

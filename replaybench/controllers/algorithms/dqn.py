@@ -51,7 +51,8 @@ class DQN(Learner):
     experiences of other learners.
 
     Raises:
-        UserError: There are fewer than 2 levels or more than 1000 actions, or levels contradict the plant's choices.
+        UserError: There are more than 1000 actions, or the setting `levels` is below 2 or does not match the plant's
+            own discrete actions.
 
     Attributes:
         choices: The K discrete actions; float32, shape `[K, A]`. The last dimension changes fastest.

@@ -287,7 +287,7 @@ def policy_gradient(
     On entry, `d_mean` and `d_log_sigma` `[B, A]` contain the gradients of the divergence D_KL with respect to mean and
     log σ at B samples. The gradients of the loss replace them. The loss is the mean of −β w ρ A log π(a|s) over the
     batch, with ρ held fixed, plus (1 − β) D_KL. Here, A is `advantage` and w is `weight`. With Rule 1 of ReF-ER, the
-    first term includes only samples whose ρ is in (1/c_max, c_max).
+    first term is 0 for samples whose ρ is outside (1/c_max, c_max).
     """
     batch = action.shape[0]
     kind = mean.dtype.type
@@ -311,7 +311,7 @@ def value_gradient(
     """Write the gradient of V-RACER's value loss with respect to V `[B]` (Novati & Koumoutsakos 2019, eq. 9 and 10).
 
     The loss is the mean of ½ β w (V − V_tbc)² over B samples. The target V_tbc = V + min(1, ρ) A is held fixed. A is
-    `advantage`, and w is `weight`. With Rule 1 of ReF-ER, the loss includes only samples with ρ in (1/c_max, c_max).
+    `advantage`, and w is `weight`. With Rule 1 of ReF-ER, the terms with ρ outside (1/c_max, c_max) are 0.
     """
     batch = rho.size
     kind = rho.dtype.type

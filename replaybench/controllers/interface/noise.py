@@ -204,7 +204,7 @@ class GaussianNoise(Settings):
 
 
 class RunningGaussian:
-    """The Gaussian noise of M members. `sigma` `[M, 1]` is the standard deviation of the noise without truncation."""
+    """The Gaussian noise of M members. `sigma` `[M, 1]` is the standard deviation of the noise before truncation."""
 
     def __init__(self, config: GaussianNoise, root: int, members: Sequence[int], actions: int) -> None:
         self.config = config

@@ -147,7 +147,7 @@ class FarCount(TraceRule):
         return self.far / np.maximum(self.stored_steps, 1)
 
     def evicting(self, values: Floats32, previous: Links, next: Links, slots: Slots) -> None:
-        """Remove the steps at buffer indices `slots` `[M]`, which will be overwritten, from the counts."""
+        """Subtract the steps at buffer indices `slots` `[M]` from the counts, because they will be overwritten."""
         gone = np.flatnonzero(slots >= 0)
         self.far[gone] -= values[gone, slots[gone], FAR].astype(np.int64)
         self.stored_steps[gone] -= 1
@@ -227,19 +227,22 @@ class StoredReturns(FarCount):
         self._last = np.full(members, -1, np.int64)
 
     def followed(self, values: Floats32, last: Slots, experience: Mapping[str, np.ndarray]) -> None:
-        """Bootstrap the steps at buffer indices `last` `[M]` from V of the next state, until that step is stored."""
+        """Bootstrap the steps at indices `last` `[M]` from V of the next state, until the next step is stored."""
         self._last[:] = last
         m = np.flatnonzero(last >= 0)
         reward, value = values[m, last[m], REWARD], experience["value"][m, 0].astype(np.float32)
         values[m, last[m], Q_RET] = self.scale[m].astype(np.float32) * reward + self.discount * value
 
     def evicting(self, values: Floats32, previous: Links, next: Links, slots: Slots) -> None:
-        """Compute the returns of all steps before the steps at indices `slots` `[M]`, which will be overwritten."""
+        """Compute the returns of all earlier steps before the steps at indices `slots` `[M]` are overwritten."""
         super().evicting(values, previous, next, slots)
         _sweep_all(values, previous, slots, self.discount, self.scale)
 
     def stored(self, values: Floats32, previous: Links, next: Links, slots: Slots, ended: Bools) -> None:
-        """Compute the returns of an episode if it has ended, or if its latest step was not stored."""
+        """Compute the returns of an episode if the new step ends the episode or was discarded.
+
+        After a discarded step, the preceding step keeps the return that `followed` computed.
+        """
         super().stored(values, previous, next, slots, ended)
         unfinished = (slots >= 0) & ~ended
         m = np.flatnonzero(unfinished)

@@ -189,8 +189,8 @@ class TextOptions:
 def read_text(path: Path, options: TextOptions) -> Table:
     """Read a text log as a table of numeric columns.
 
-    Dates become seconds since the first date of their column. A cell that is not a number, a date or empty makes its
-    column unusable.
+    Dates become seconds since the first date of their column. A column is unusable if one of its entries is
+    neither empty, nor a number, nor a date.
 
     Raises:
         UserError: If the log is too large, has no known encoding, or has no header row.

@@ -220,7 +220,7 @@ class AcerReacher3(MujocoPlant):
 
     @property
     def periodic(self) -> tuple[bool, ...]:
-        """Whether each state is an angle that is wrapped: only that of the shoulder, which has no stops."""
+        """Whether each state is a wrapped angle. Only the angle of the shoulder is wrapped, because it has no stops."""
         return (True, *(False,) * 7)
 
     def start(

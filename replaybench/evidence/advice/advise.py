@@ -379,8 +379,9 @@ def _conclude(
 def room_of(asked: int, collected: int, batch: int, memory: int) -> int:
     """Return a buffer capacity at which some experiences of a run are overwritten.
 
-    The capacity is `asked`, from the 90 % rule (de Bruin et al., 2018, section 9.1). If a run collects fewer
-    experiences, it is half of `collected`. It is at most `memory` (0 for no limit), and at least one batch.
+    The capacity is `asked`, which results from the 90 % rule (de Bruin et al., 2018, section 9.1). If the number of
+    experiences of a run, `collected`, is at most `asked`, the capacity is half of `collected`. The capacity is at most
+    `memory` (0 for no limit), and at least one batch.
     """
     room = asked if asked < collected else proposal.rounded(collected // 2)
     return max(batch, min(room, memory or room))
@@ -402,7 +403,7 @@ def advise_on_buffer(path: Path, plant: str | None, memory: int, noise: float | 
         plant: Name of the plant. Required if the plant is in a user's Python file, because opening a buffer file never
             executes code that the file names.
         memory: Largest number of experiences in a buffer; 0 for no limit.
-        noise: Standard deviation of the normalised sensor and actuator noise; the value in the file if None.
+        noise: Standard deviation of the normalised sensor and actuator noise. If None, the value in the file, or 0.
     """
     recording = read_recording(path, plant)
     batch = (recording.facts.batch_size or 1) * recording.facts.unit.steps

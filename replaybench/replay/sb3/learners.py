@@ -205,7 +205,7 @@ class StrategyDDPG(StrategyTD3, DDPG):
 class StrategySAC(StrategyLearner, SAC):
     """Stable-Baselines3's SAC with any replay strategy except those with `Synth` or `ReFER`.
 
-    The entropy coefficient is tuned on unweighted samples.
+    The strategy's weights do not apply to the loss of the entropy coefficient.
 
     Raises:
         UserError: The strategy weights the actor's loss, and `use_sde` is True.

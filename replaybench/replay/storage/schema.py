@@ -86,7 +86,7 @@ class BufferFile:
         slots: Number of slots N of each of M members (independent learners).
         count: Number of filled slots of each member; int64, shape `[M]`.
         collected: Number of experiences that each member has collected; int64, shape `[M]`.
-        offers: Number of steps (or segments, or episodes) of each member that the retention rule stored or discarded;
+        offers: Number of steps (or segments, or episodes) of each member so far, without those that `Drop` discarded;
             int64, shape `[M]`.
 
     Raises:

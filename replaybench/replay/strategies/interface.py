@@ -187,7 +187,7 @@ class Usage(NamedTuple):
         updates: Number of batches drawn for each member, including the current one.
         phase_end: Number of batches at the end of the current update phase. A phase consists of the updates after an
             episode or rollout.
-        offers: Number of new experiences of each member that the retention rule stored or discarded, shape `[M]`.
+        offers: Number of experiences of each member so far, without those that `Drop` discarded, shape `[M]`.
         stored: Number of experiences in the buffer of each member, shape `[M]`.
     """
 
@@ -303,7 +303,7 @@ class RunningSampling(Drawing, ABC):
         Args:
             context: Progress of the training and recent observations of the agents.
             count: Number of experiences in the buffer of each member, at least 1; int64, shape `[M]`.
-            offers: Number of new experiences of each member that the retention rule stored or discarded; int64, shape
+            offers: Number of experiences of each member so far, without those that `Drop` discarded; int64, shape
                 `[M]`.
             draws: Output arrays.
         """

@@ -162,7 +162,7 @@ class Strategy:
 
     @property
     def entry_share(self) -> float:
-        """Expected fraction of the new experiences that `Drop` does not discard. `Drop(rate)` needs `at` before."""
+        """Expected fraction of new experiences that `Drop` keeps. `Drop(rate)` needs the strategy that `at` returns."""
         return 1.0 if self.drop is None else 1.0 - float(self.drop.probability)
 
     @property

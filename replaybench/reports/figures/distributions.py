@@ -52,8 +52,8 @@ def headline(rows: Sequence[Comparison], baseline: str, axis: Axis = "strategy")
 def paired_differences(data: xr.Dataset) -> Figure | None:
     """Plot the final scores of one plant's strategies minus those of the study's first strategy, seed by seed.
 
-    If the strategy does not vary, learners, noise levels or control rates are compared. The result is None if no pair
-    of them has at least two seeds in common.
+    In a study with one strategy, the plot compares learners, noise levels or control rates instead. The result is None
+    if no comparison has at least two common seeds.
     """
     rows, baseline, axis = first_comparison(data) or ([], "", "strategy")
     rows = [row for row in rows if row.effect is not None and row.effect.n > 1]
