@@ -439,13 +439,15 @@ def test_bad_input_is_one_line(
     assert part in refused(capsys, "advise", *words)
 
 
-def test_the_budget_pays_for_references_too(tmp_path: Path, monkeypatch: Patch) -> None:
+def test_the_budget_pays_for_references_and_for_cells_that_wait_for_a_core(tmp_path: Path, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(probes, "cores", lambda: 4)
     budgets = []
-    for seconds in (0.0, 60.0):
+    for seconds, workers in ((0.0, 1), (60.0, 1), (0.0, 4)):
         found = Estimate(5.0 + seconds, {"cells": 5.0, "references": seconds}, 0)
         monkeypatch.setattr(probes, "estimate", lambda *_, found=found, **__: found)
-        budgets.append(probes.planned(question(minutes=2.0), tmp_path / f"{seconds}", 1).episodes)
-    assert budgets == [480, 240]
+        planned = probes.planned(question(minutes=2.0), tmp_path / f"{seconds} {workers}", workers)
+        budgets.append((planned.episodes, planned.probes))
+    assert budgets == [(480, 3), (240, 3), (799, 4)]
 
 
 def test_the_steps_of_an_iteration_are_known_by_the_plant(tmp_path: Path) -> None:

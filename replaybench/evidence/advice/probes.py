@@ -1,6 +1,7 @@
 """Training runs on which advice is based; finished runs are reused when the command is called again."""
 
 import dataclasses
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -102,15 +103,20 @@ def planned(question: Question, folder: Path, workers: int) -> Budget:
     study = question.study(["FULL[Uniform]"], question.episodes or _TRIAL_EPISODES, 10_000)
     parts = estimate(study.cells(), study.cells(), study.reference, 1, compiles=True).parts
     each, references = parts["cells"] / study.episodes, parts["references"]
-    at_once = min(workers, cores())
-    seconds = max(0.0, 60 * question.minutes - references) * at_once
-    episodes = question.episodes or min(MOST_EPISODES, int(seconds / (each * (2 + _LEAST_PROBES))))
-    probes = min(question.probes or MOST_PROBES, int(seconds / (each * episodes)) - 1) if episodes else 0
+    at_once, seconds = min(workers, cores()), 60 * question.minutes - references
+
+    def duration(count: int, episodes: int) -> float:
+        # A cell has all seeds and runs on one core: first `FULL`, then the probes, then one with half the capacity.
+        return each * episodes * (1 + math.ceil(count / at_once) + (count > 1))
+
+    episodes = question.episodes or max(0, min(MOST_EPISODES, int(seconds / duration(_LEAST_PROBES, 1))))
+    counts = range(1, (question.probes or MOST_PROBES) + 1)
+    probes = max((count for count in counts if duration(count, episodes) <= seconds), default=0)
     if (episodes < LEAST_EPISODES and not question.episodes) or probes < 1:
-        least = each * LEAST_EPISODES * (2 + _LEAST_PROBES) if not question.episodes else 2 * each * question.episodes
+        least = duration(1, question.episodes) if question.episodes else duration(_LEAST_PROBES, LEAST_EPISODES)
         raise UserError(
             f"{question.minutes:g} minutes are too few for {question.seeds} seeds of this plant; ask for "
-            f"--budget-minutes {max(1, round((least / at_once + references) / 60 + 0.5))}, or fewer --seeds"
+            f"--budget-minutes {max(1, round((least + references) / 60 + 0.5))}, or fewer --seeds"
         )
     decided = Budget(episodes=episodes, probes=probes)
     write_text(path, _tables(question=asked, budget=dataclasses.asdict(decided)))
