@@ -1,9 +1,10 @@
-"""Figures of de Bruin et al. (2018): strategies, compared with one of them."""
+"""Figures of de Bruin et al. (2018): strategies, compared with one of them; and settings of ACER."""
 
 from typing import Final
 
 import numpy as np
 
+from benchmarks.evidence import acer_settings
 from benchmarks.tables.stored import Cell, cell, cells, results, runs
 from benchmarks.tables.text import between, captioned, listed, number, table
 from replaybench.experiments.comparison import Comparison, compared
@@ -38,7 +39,24 @@ def texts() -> dict[str, str]:
         "fedus.magman": _by_memory("fedus2020-capacity", "Magman"),
         "figure14.noise": _by_noise("when-map", "FULL[PER]", "FULL[Uniform]"),
         "acer.risen": _risen("wang2017-fig1"),
+        "acer.settings": _tuned(),
     }
+
+
+def _tuned() -> str:
+    """List the best setting of each variant of ACER by plant, with its score and that of the default setting."""
+    rows = []
+    for plant, label, setting, best, default in acer_settings.stored():
+        bound = f"{setting['delta']:g}" if acer_settings.variants()[label].get("trust_region", True) else "–"
+        rates = [f"{setting[key]:.5f}" for key in ("policy_rate", "critic_rate")]
+        rows.append([label, plant, *rates, bound, number(best, 3), number(default, 3)])
+    counts = " and ".join(f"{count} on {plant}" for plant, count in acer_settings.COUNTS.items())
+    caption = (
+        f"Settings with the highest mean score of three seeds, among {counts}. These seeds are not those of the "
+        "results. The last two columns are mean μ_final of the best setting and of the learner's default setting."
+    )
+    headings = ("learner", "plant", "learning rate of the policy", "of the critic", "δ", "μ_final", "μ_final, default")
+    return captioned(caption, table(headings, rows))
 
 
 READINGS: Final = {
