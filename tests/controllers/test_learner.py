@@ -10,6 +10,7 @@ import numpy as np
 import peers
 import pytest
 from peers import B, S
+from tiers import slow
 
 from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
 from replaybench.controllers.algorithms.sac import SAC, SACConfig
@@ -111,7 +112,7 @@ WEIGHED: dict[str, tuple[Any, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", WEIGHED)
+@pytest.mark.parametrize("name", slow(WEIGHED, only=["SAC, first version"]))
 def test_weights_of_samples_reach_their_own_losses(name: str) -> None:
     """Importance weights scale what is fitted to targets, actor weights the actor and the temperature."""
     kind, config = WEIGHED[name]
@@ -128,16 +129,17 @@ def test_weights_of_samples_reach_their_own_losses(name: str) -> None:
             assert np.array_equal(network.parameters, before[name]) == (still or fixed), (zeroed, name)
 
 
-def learner(config: NormaliseConfig) -> DDPG:
-    return DDPG(DDPGConfig(normalise=config), LearnerSetting(peers.TASK, 0, range(M), dtype=np.float64))
+def learner(config: NormaliseConfig, dtype: type[np.floating] = np.float32) -> DDPG:
+    return DDPG(DDPGConfig(normalise=config), LearnerSetting(peers.TASK, 0, range(M), dtype=dtype))
 
 
+@pytest.mark.slow
 def test_a_learner_that_normalises_equals_one_that_is_given_normalised_numbers() -> None:
-    normalised.check_normalised(learner, lambda seed: peers.batch(M, seed, np.float64))
+    normalised.check_normalised(lambda c: learner(c, np.float64), lambda seed: peers.batch(M, seed, np.float64))
 
 
 def test_weights_carry_the_statistics_to_another_learner() -> None:
-    agent, other, x = learner(BOTH), learner(BOTH), 20 + np.ones((M, 3, S))
+    agent, other, x = learner(BOTH), learner(BOTH), 20 + np.ones((M, 3, S), np.float32)
     normalised.collect(agent)
     other.load_weights({name: array.copy() for name, array in agent.weights().items()})
     np.testing.assert_array_equal(agent.value(x), other.value(x))

@@ -11,6 +11,7 @@ import pytest
 import torch
 from made_policies import policy_of, predicted
 from numpy.typing import NDArray
+from tiers import slow
 
 import replaybench
 from replaybench.controllers.interface.agent import LearnerSetting, Task
@@ -139,7 +140,7 @@ def test_wrong_weights_are_one_line(change: str, tmp_path: Path) -> None:
     check_refused(path, weights, facts)
 
 
-EXPORTED = ("DDPG, normalised", "DDPG, remembering", "V-RACER, remembering", "SAC", "DQN", "ACER")
+EXPORTED = ["DDPG, normalised", *slow(["DDPG, remembering", "V-RACER, remembering"]), "SAC", "DQN", "ACER"]
 STEPS = np.random.Generator(np.random.PCG64(0)).normal(size=(100, 100, 3)).astype(np.float32)
 """10⁴ observations: a hundred runs, step by step."""
 

@@ -116,6 +116,7 @@ def test_without_bound_and_with_beta_1_it_is_plain_replay_bit_for_bit(kind: Any,
     assert not np.array_equal(plain, bounded)
 
 
+@pytest.mark.slow
 @each_learner
 def test_far_policy_samples_have_no_influence_under_rule_1(kind: Any, config: Any) -> None:
     found, drawn = [], off_policy_batch(2, 0, np.float64)
@@ -130,6 +131,7 @@ def test_far_policy_samples_have_no_influence_under_rule_1(kind: Any, config: An
     np.testing.assert_array_equal(*found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("refer", [ReFER1(c=1.0), Both(c=1.0, beta=0.3), ReFER2(beta=0.3)])
 @pytest.mark.parametrize("far_samples", [0, B // 2, B])
 def test_ddpg_descends_equation_10_by_automatic_differentiation(refer: Any, far_samples: int) -> None:
@@ -160,6 +162,7 @@ def test_ddpg_descends_equation_10_by_automatic_differentiation(refer: Any, far_
         np.testing.assert_allclose(ours.gradient[0], theirs.gradient(), rtol=1e-7, atol=1e-10)
 
 
+@pytest.mark.slow
 @each_learner
 def test_with_beta_0_only_the_divergence_is_descended(kind: Any, config: Any) -> None:
     """Gradients equal finite differences of the mean divergence in the policy's weights; NAF's of all its weights."""

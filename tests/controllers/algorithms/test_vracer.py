@@ -60,6 +60,7 @@ def test_golden_gradients() -> None:
     assert gradients(ReFER2(anneal=0.0), 0.75, 1050.0, 10) == pytest.approx((-29999.25, -22498.75, -7.5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sigma", ["free", "network"])
 @pytest.mark.parametrize(("refer", "beta"), [(None, 1.0), (Both(anneal=0.0, beta=0.7), 0.7)])
 def test_gradients_equal_torch(sigma: str, refer: Any, beta: float) -> None:
