@@ -12,6 +12,7 @@ import pytest
 from commands import Patch
 from refusals import refuses
 from rich.console import Console
+from tiers import slow
 
 from replaybench.evidence import preset as reproduce
 from replaybench.evidence.preset import Preset, Scale, preset_names, read_preset
@@ -20,10 +21,10 @@ from replaybench.experiments import progress as plain_lines
 from replaybench.experiments.plan import plan_warnings
 from replaybench.experiments.study import Cell
 
-SOME = ("debruin2018/fig3", "when/map")
+SOME = ("debruin2018/fig3", "debruin2018/fig12")
 
 
-@pytest.mark.parametrize("name", preset_names())
+@pytest.mark.parametrize("name", slow(preset_names(), only=["when/map"]))
 def test_is_a_study_at_every_scale(name: str) -> None:
     preset = read_preset(name)
     if preset.missing:
