@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from cells import DRIFTING, advanced, assert_reads_back, assert_resumes, small_cell, updates_of
 from scipy import stats
+from tiers import slow
 
 from replaybench.controllers.algorithms.ddpg import DDPG
 from replaybench.controllers.learner import Learner
@@ -34,7 +35,7 @@ def make_cell(strategy: str = "FULL[PER+IS]", **changes: Any) -> Cell:
 NORMALISED = {"normalise": {"observations": True, "clip": 5.0, "rewards": True}}
 
 
-@pytest.mark.parametrize("every", [0, 50])
+@pytest.mark.parametrize("every", [*slow([0]), 50])
 def test_schedules_run_over_as_many_steps_as_asked(every: int) -> None:
     """A run of 4 episodes whose schedules take 6 is the beginning of a run of 6; beyond them they stay at their end."""
 
@@ -125,10 +126,11 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("NAF", GAUSSIAN, "Resv[PER+IS+ReFER-2(0.05)]"),
     ("DDPG", GAUSSIAN, "FIFO[Uniform+ReFER-1(0.05)]"),
 ]
-WITH_REFER = [
+FIRST, *FURTHER = (
     make_cell(strategy, learners=(learner,), learner={learner: settings}, noise=(0.0,), seeds=2, episodes=6)
     for learner, settings, strategy in CASES
-]
+)
+WITH_REFER = [FIRST, *slow(FURTHER)]
 
 
 @pytest.mark.parametrize("cell", WITH_REFER, ids=lambda cell: cell.strategy)

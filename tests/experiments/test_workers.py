@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
-from cells import assert_equal_files
+from cells import assert_equal_files, run_here
 from commands import Capsys, Patch, call, refused
 from distributed import Client
 from tasks import die, die_once, leave
@@ -210,7 +210,8 @@ def test_a_second_sweep_in_the_same_folder_is_refused(tmp_path: Path, capsys: Ca
 
 
 def test_a_finished_sweep_runs_nothing_again(tmp_path: Path, monkeypatch: Patch) -> None:
-    """Here a short one by two workers, without figures."""
+    """Here a short one, without figures."""
+    monkeypatch.setattr("replaybench.experiments.sweep.run_locally", run_here)
     monkeypatch.setattr("replaybench.reports.figures.all_figures.draw_figures", lambda *_: [])
     stamps: list[dict[Path, int]] = []
     for _ in range(2):
