@@ -31,7 +31,7 @@ CASES |= {
     ),
     "DraftingNavierStokes": ("Drafting", {"fidelity": "navier-stokes", "cells": 8}),
 }
-SLOW = ("Walker", "Swimmer", "Ant", "Humanoid", "Cheetah", "Fish", "Reacher", "NavierStokes")
+SLOW = ("Walker", "Swimmer", "Ant", "Humanoid", "Cheetah", "Fish", "Reacher", "NavierStokes", "AcerCartpole")
 """Parts of the names of plants with many steps to compute; hoppers, pendulums and CartPole use the same engines."""
 
 

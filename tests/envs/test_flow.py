@@ -73,6 +73,7 @@ def moved(state: np.ndarray, push: np.ndarray, laws: Laws = HELD) -> tuple[float
     return accelerations(law(laws), *pose, v, w, omega, coupling, phase, push[0], push[1], push[2], wake_table())
 
 
+@pytest.mark.slow
 @BOTH
 def test_the_rates_are_those_of_the_equations(laws: Laws) -> None:
     rng = np.random.Generator(np.random.PCG64(1))
@@ -84,6 +85,7 @@ def test_the_rates_are_those_of_the_equations(laws: Laws) -> None:
         assert (settled - state[6]) / laws.period == pytest.approx(exact[6], abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("period", [HELD.period, FREE.period, 0.8 * FREE.period])
 def test_accelerations_of_the_water_match_any_period(period: float) -> None:
     """An ellipse without forces takes over the acceleration of the water that passes the two points of its chord."""
@@ -117,6 +119,7 @@ def oracle(state: np.ndarray, table: np.ndarray, laws: Laws = HELD) -> np.ndarra
     return np.asarray(found.y[:, -1])
 
 
+@pytest.mark.slow
 @BOTH
 def test_a_step_of_an_action_is_accurate_against_scipy(laws: Laws) -> None:
     error = []
@@ -128,6 +131,7 @@ def test_a_step_of_an_action_is_accurate_against_scipy(laws: Laws) -> None:
     assert np.quantile(error, 0.9) < 1e-2
 
 
+@pytest.mark.slow
 def test_steps_converge_with_the_second_order() -> None:
     """In the free stream, which has no kinks between nodes."""
     table, found = stream(), []
@@ -139,12 +143,14 @@ def test_steps_converge_with_the_second_order() -> None:
     np.testing.assert_allclose(error[:-1] / error[1:], 4.0, rtol=0.15)
 
 
+@pytest.mark.slow
 def test_an_ellipse_stops_where_it_leaves_the_box() -> None:
     state = np.array([[1.02, 0.0, 0.0, -0.5, 0.0, 0.0, 0.15, 0.0]])
     assert move(state, 0, -0.5, 0.0, 0.0, (1.0, 4.0, 1.0), 1.0, 20, law(), wake_table())
     assert 0.95 < state[0, 0] < 1.0
 
 
+@pytest.mark.slow
 @BOTH
 def test_sensors_show_the_flow_relative_to_the_body(laws: Laws) -> None:
     """Those of the free wake tell a share of it, which differs along and across the chord."""
