@@ -20,6 +20,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from tiers import slow
 
 from replaybench.replay.sb3.buffer import FEEDBACK, StrategyReplayBuffer
 from replaybench.replay.sb3.learners import StrategyDDPG, StrategyLearner, StrategySAC, StrategyTD3
@@ -392,8 +393,7 @@ def test_exploration_is_measured_when_experience_is_collected(kind: type[Strateg
     ("kind", "strategy"),
     [
         (StrategyDDPG, "TDE(1.2)[Annealed+FIS]"),
-        (StrategyTD3, "Expl(1.2)[ERE+PER]"),
-        (StrategySAC, "Drop(0.3)*FULL[PER+IS(all_networks=true)]"),
+        *slow([(StrategyTD3, "Expl(1.2)[ERE+PER]"), (StrategySAC, "Drop(0.3)*FULL[PER+IS(all_networks=true)]")]),
     ],
 )
 def test_learners_learn_are_saved_and_keep_nothing_of_a_phase(
