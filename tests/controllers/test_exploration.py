@@ -9,23 +9,11 @@ from scipy.stats import norm, truncnorm
 
 from replaybench.controllers.algorithms.sac import SAC, SACConfig
 from replaybench.controllers.algorithms.td3 import TD3, TD3Config
+from replaybench.controllers.interface import exploration as forms
+from replaybench.controllers.interface import noise as noises
 from replaybench.controllers.interface.agent import LearnerSetting, Task
-from replaybench.controllers.interface.exploration import (
-    ExplorationConfig,
-    ParameterNoise,
-    RunningParameterNoise,
-    make_exploration,
-    noisy_parameters,
-)
-from replaybench.controllers.interface.noise import (
-    Exploration,
-    GaussianNoise,
-    ProcessNoise,
-    RunningGaussian,
-    RunningProcess,
-    draw_normal,
-    truncated_normal,
-)
+from replaybench.controllers.interface.exploration import ExplorationConfig, ParameterNoise, RunningParameterNoise
+from replaybench.controllers.interface.noise import Exploration, GaussianNoise, ProcessNoise, RunningGaussian
 from replaybench.controllers.networks.mlp import PopulationMLP, Shape
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.streams import Stream
@@ -48,7 +36,7 @@ def small_actor(members: range) -> PopulationMLP:
 
 
 def start(config: ExplorationConfig, members: range, root: int = 7) -> Exploration:
-    return make_exploration(config, LearnerSetting(TASK, root, members), small_actor(members))
+    return forms.make_exploration(config, LearnerSetting(TASK, root, members), small_actor(members))
 
 
 def observations(members: range, count: int) -> np.ndarray:
@@ -94,7 +82,7 @@ def test_truncated_noise_has_the_truncated_distribution_and_keeps_its_bound() ->
 
 @pytest.mark.parametrize("bound", [0.01, 3.0, 9.0, 40.0])
 def test_truncation_holds_at_the_ends_of_what_is_drawn(bound: float) -> None:
-    ends = truncated_normal(np.array([0.0, 2.0**-53, 0.5, 1 - 2.0**-53]), bound)
+    ends = noises.truncated_normal(np.array([0.0, 2.0**-53, 0.5, 1 - 2.0**-53]), bound)
     assert np.isfinite(ends).all()
     np.testing.assert_allclose(ends[0], max(-bound, norm.ppf(norm.cdf(-bound))), rtol=1e-12)
     assert ends[0] >= -bound
@@ -230,7 +218,7 @@ def test_sigma_is_adapted_as_often_as_asked_in_one_start_with_weights_drawn_anew
 def test_only_weights_and_biases_are_disturbed() -> None:
     """Not gains and shifts of layer normalisation."""
     actor = PopulationMLP(Shape((S, 16, 16, A), layer_norm=True), 2)
-    actor.parameters[0] = noisy_parameters(actor)
+    actor.parameters[0] = forms.noisy_parameters(actor)
     for name, array in actor.named_weights("n").items():
         assert (array[0] == name.endswith(("weight", "bias"))).all(), name
 
@@ -244,7 +232,7 @@ def test_the_process_is_the_papers() -> None:
         exploration.start_episode(episode, everyone)
         u[:] = 0.0
         for observation in observations(members, 4):
-            draw_normal(twin.state, everyone, normal)
+            noises.draw_normal(twin.state, everyone, normal)
             u += 5.14 * normal - 0.3 * u
             exploration.advance(observation, everyone)
             explored = exploration.disturb(np.zeros((3, A), np.float32), observation)
@@ -255,7 +243,7 @@ def test_the_process_is_the_papers() -> None:
 def test_constants_of_the_process_per_second() -> None:
     """At four times the rate: the same friction in four samples, and in the long run the same spread."""
     slow, fast, sample, free = (
-        RunningProcess(ProcessNoise(per_second=second, friction=friction), 0, [0], A, rate)
+        noises.RunningProcess(ProcessNoise(per_second=second, friction=friction), 0, [0], A, rate)
         for second, friction, rate in ((True, 0.3, 50.0), (True, 0.3, 200.0), (False, 0.3, 200.0), (True, 0.0, 200.0))
     )
     for one in (slow, sample):

@@ -15,12 +15,7 @@ from tiers import slow
 from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
 from replaybench.controllers.algorithms.sac import SAC, SACConfig
 from replaybench.controllers.algorithms.td3 import TD3, TD3BC, TD3BCConfig, TD3Config
-from replaybench.controllers.interface.agent import (
-    LearnerSetting,
-    NormaliseConfig,
-    ObservationNormaliser,
-    RewardScale,
-)
+from replaybench.controllers.interface.agent import LearnerSetting, NormaliseConfig, ObservationNormaliser, RewardScale
 from replaybench.controllers.learner import MOST, ActionLevels
 from replaybench.controllers.registry import LEARNERS, SETTING_WORDS, load_learner
 from replaybench.replay.strategies.strategy import ReFER

@@ -191,18 +191,6 @@ def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
     assert not living(workers)
 
 
-@pytest.mark.slow
-def test_a_killed_worker_costs_only_its_own_cell(whole: Path, tmp_path: Path) -> None:
-    """Another worker goes on from the checkpoint."""
-    folder = tmp_path / "run"
-    process = start(*LONGER, "--output", folder, "--workers", 2, "--checkpoint-seconds", 0.02)
-    wait_for_checkpoint(process, folder, set())
-    os.kill(workers_of(process.pid)[0], signal.SIGKILL)
-    _, told = process.communicate(timeout=LIMIT)
-    assert process.returncode == 0, told
-    assert_same(whole, folder)
-
-
 def test_a_second_sweep_in_the_same_folder_is_refused(tmp_path: Path, capsys: Capsys) -> None:
     folder = RunFolder(tmp_path / "run")
     with folder.locked():

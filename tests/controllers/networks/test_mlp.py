@@ -10,16 +10,8 @@ from tiers import slow
 from torch_nets import TorchNet
 
 from replaybench.controllers.algorithms.ddpg import DDPGConfig
-from replaybench.controllers.networks import tiles
-from replaybench.controllers.networks.mlp import (
-    ACTIVATIONS,
-    PopulationMLP,
-    Shape,
-    activate,
-    activate_backward,
-    backward,
-    forward,
-)
+from replaybench.controllers.networks import mlp, tiles
+from replaybench.controllers.networks.mlp import ACTIVATIONS, PopulationMLP, Shape, activate, backward, forward
 from replaybench.controllers.networks.tiles import matmul, padded
 from replaybench.runtime.streams import Stream
 
@@ -272,5 +264,5 @@ def test_nan_passes_forward_and_backward(activation: int, dtype: type[np.floatin
     error = values.copy()
     activate(values, activation)
     np.testing.assert_array_equal(np.flatnonzero(np.isnan(values)), [2, 35])
-    activate_backward(error, np.full(37, 0.5, dtype), activation)
+    mlp.activate_backward(error, np.full(37, 0.5, dtype), activation)
     np.testing.assert_array_equal(np.flatnonzero(np.isnan(error)), [2, 35])
