@@ -105,9 +105,7 @@ def test_bash_completes(capsys: Capsys, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("command", "written"), [("examples", "examples/cart_pole.py"), ("init", "study.toml")])
-def test_files_to_begin_with_are_written_once(
-    command: str, written: str, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
-) -> None:
+def test_files_are_written_once(command: str, written: str, tmp_path: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     monkeypatch.chdir(tmp_path)
     told = printed(capsys, command)
     if command == "init":

@@ -117,9 +117,7 @@ def test_stopped_while_drawing_it_says_where_the_scores_are(run: Path, monkeypat
     assert f"scores are in {run / 'results.nc'}, run the same command again to draw" in capsys.readouterr().err
 
 
-def test_a_stopped_replay_begins_anew_and_replaces_what_it_left(
-    run: Path, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
-) -> None:
+def test_a_stopped_replay_begins_anew(run: Path, tmp_path: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     words = ("replay", next(run.glob("cells/*/buffer.h5")), "--seeds", 2, "--output", tmp_path / "off")
     with monkeypatch.context() as patch:
         patch.setattr("replaybench.cli.commands.replay_offline", stopped)
@@ -155,9 +153,7 @@ def test_replay_learns_from_a_sweeps_buffer(strategy: str, buffers: Buffers, tmp
     assert arrays["updates"][-1] == 60
 
 
-def test_replay_streams_a_buffer_that_need_not_fit_into_memory(
-    buffers: Buffers, tmp_path: Path, capsys: Capsys, monkeypatch: Patch
-) -> None:
+def test_replay_streams_a_buffer(buffers: Buffers, tmp_path: Path, capsys: Capsys, monkeypatch: Patch) -> None:
     monkeypatch.setattr(plain_lines, "LINE_SECONDS", 0.01)
     words = ("replay", buffers["PendulumDCSC", "FIFO[Uniform]"], "--stream")
     told = printed(capsys, *words, "--updates", 1000, "--output", tmp_path / "out")
@@ -306,9 +302,7 @@ def test_a_run_folders_policy_is_loaded_by_what_it_is(run: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".csv", *slow([".parquet"])])
-def test_buffers_and_tables_are_written_for_other_programs(
-    suffix: str, run: Path, buffers: Buffers, tmp_path: Path, capsys: Capsys
-) -> None:
+def test_files_for_other_programs(suffix: str, run: Path, buffers: Buffers, tmp_path: Path, capsys: Capsys) -> None:
     pandas: Any = pytest.importorskip("pandas")
     read = pandas.read_csv if suffix == ".csv" else pandas.read_parquet
     steps, scores = tmp_path / f"steps{suffix}", tmp_path / f"scores{suffix}"
@@ -428,9 +422,7 @@ def test_results_show_in_notebooks(run: Path) -> None:
         found.mu_finl  # noqa: B018
 
 
-def test_the_interface_replays_advises_solves_and_reports(
-    run: Path, buffers: Buffers, tmp_path: Path, capsys: Capsys
-) -> None:
+def test_python_replays_advises_solves_and_reports(run: Path, buffers: Buffers, tmp_path: Path, capsys: Capsys) -> None:
     chosen: dict[str, Any] = {"plant": "PendulumDCSC", "cell": {"strategy": "FIFO[Uniform]", "seed": 1}}
     scores = replaybench.replay_offline(run, "FULL[PER]", tmp_path / "off", **chosen, updates=20, seeds=2)
     assert scores.reward.shape[0] == 2

@@ -147,12 +147,9 @@ def forge(folder: Path, old: str, new: str) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("old", "new"),
-    [("PendulumDCSC", BROKEN), ("DDPG", "evil.py:Foo"), ("FULL[Uniform]", "FULL[evil.py:Foo]")],
+    ("old", "new"), [("PendulumDCSC", BROKEN), ("DDPG", "evil.py:Foo"), ("FULL[Uniform]", "FULL[evil.py:Foo]")]
 )
-def test_commands_that_read_run_no_code_of_a_run_folder(
-    old: str, new: str, run: Path, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
-) -> None:
+def test_files_run_no_code(old: str, new: str, run: Path, tmp_path: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     shutil.copytree(run, tmp_path / "got")
     stranger(tmp_path)
     cell = forge(tmp_path / "got", old, new)

@@ -126,9 +126,7 @@ def test_gaussian_noise_tells_its_density() -> None:
 
 
 @each_form
-def test_a_member_explores_the_same_in_any_population_and_draws_nothing_while_it_waits(
-    config: ExplorationConfig,
-) -> None:
+def test_a_member_explores_the_same_in_any_population_and_draws_nothing_while_idle(config: ExplorationConfig) -> None:
     together, alone = start(config, range(3)), start(config, range(1, 2))
     for observation in observations(range(3), 5):
         together.advance(observation, np.array([True, False, True]))

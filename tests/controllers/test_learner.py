@@ -194,9 +194,7 @@ def test_every_setting_has_a_line_here_and_on_the_page_and_no_line_is_left_over(
         (None, (20, 20, 20), 3, "the plant's 20 × 20 × 20 choices are 8000 actions"),
     ],
 )
-def test_too_many_or_few_combinations_are_refused(
-    levels: int | None, choices: tuple[int, ...], actions: int, message: str
-) -> None:
+def test_too_many_or_few_are_refused(levels: int | None, choices: tuple[int, ...], actions: int, message: str) -> None:
     with pytest.raises(UserError, match=message):
         ActionLevels(levels, actions, choices)
     assert [len(ActionLevels(levels, actions).table) for levels, actions in ((10, 3), (2, 9))] == [MOST, 512]

@@ -41,9 +41,7 @@ def stored(learner: str, folder: Path, choices: tuple[int, ...] = ()) -> tuple[L
 @pytest.mark.parametrize(
     ("learner", "choices"), [*((name, ()) for name in LEARNERS.own), ("DQN", (2, 3)), ("ACER-discrete", (2, 3))]
 )
-def test_single_observations_samples_and_a_module_agree_with_the_learner(
-    learner: str, choices: tuple[int, ...], tmp_path: Path
-) -> None:
+def test_a_policy_agrees_with_its_learner(learner: str, choices: tuple[int, ...], tmp_path: Path) -> None:
     agent, path = stored(learner, tmp_path, choices)
     expected = agent.policy(np.broadcast_to(STATES, (3, *STATES.shape)).copy())[1]
     policy = replaybench.load_policy(path, 1)

@@ -86,9 +86,7 @@ def test_vectors_of_either_shape_and_any_number_are_columns(save: Any, tmp_path:
         ({"a": {"time": TIME}, "b": {"time": TIME}}, ["a.time", "b.time"], False),
     ],
 )
-def test_fields_have_bare_names_where_none_may_clash(
-    save: Any, variables: dict[str, Any], columns: list[str], timed: bool, tmp_path: Path
-) -> None:
+def test_field_names(save: Any, variables: dict[str, Any], columns: list[str], timed: bool, tmp_path: Path) -> None:
     log = read_log(save(tmp_path / "a.mat", variables))
     assert (sorted(log.columns), log.time is not None) == (columns, timed)
 

@@ -203,9 +203,7 @@ def test_foreign_files_and_those_of_another_kind_are_refused(record: Path, tmp_p
 
 
 @pytest.mark.parametrize("error", [UserError, OSError, KeyboardInterrupt, MemoryError])
-def test_a_failed_read_under_hdf5_comes_out_as_itself(
-    record: Path, error: type[BaseException], monkeypatch: Patch
-) -> None:
+def test_a_failed_read_under_hdf5_raises_itself(record: Path, error: type[BaseException], monkeypatch: Patch) -> None:
     """Whichever of the library's reads fails, it neither crashes, hangs nor hides the reason.
 
     Each is an exception of its own: one that is kept holds HDF5's handles, and HDF5 crashes over them at exit.

@@ -183,9 +183,7 @@ def test_threads_change_no_number(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", ["HalfCheetah", "Ant"])
-def test_a_member_that_blows_up_terminates_alone_without_output(
-    task: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_member_that_blows_up_terminates_alone(task: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     env, other = (PopulationEnv(f"Mujoco{task}", 3) for _ in range(2))
     for population in (env, other):
         population.reset(seed=2)

@@ -211,9 +211,7 @@ SURE = "over 9 seeds, significant;"
         (0.9, 0, 0.8, 3, "more speak for Resv(100)[Uniform] (+3 to +0): .* have to come within 0.01"),
     ],
 )
-def test_what_would_turn_the_proposal_is_what_decides(
-    mine: float, votes_mine: int, its: float, votes_its: int, change: str
-) -> None:
+def test_what_would_turn_the_proposal(mine: float, votes_mine: int, its: float, votes_its: int, change: str) -> None:
     chosen, rival = probe("FIFO", mine, votes_mine), probe("Resv", its, votes_its)
     ranked = sorted((chosen, rival), key=lambda each: -each.mean)
     assert choose(ranked) is chosen
@@ -235,9 +233,7 @@ def test_a_failed_run_counts_as_nothing_learned() -> None:
 
 
 @pytest.mark.slow
-def test_advice_from_the_command_line_and_again_from_what_it_left(
-    tmp_path: Path, capsys: Capsys, monkeypatch: Patch
-) -> None:
+def test_advice_from_the_command_line_and_from_what_it_left(tmp_path: Path, capsys: Capsys, monkeypatch: Patch) -> None:
     monkeypatch.setattr("replaybench.experiments.sweep.run_locally", run_here)
     words = "advise --plant PendulumDCSC --seeds 2 --episodes 20 --budget-minutes 9 --probes 1 --workers 1"
     asked = (*words.split(), "--set", "replays_per_experience=0.5", "--output", tmp_path / "advice")

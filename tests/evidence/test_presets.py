@@ -112,9 +112,7 @@ def test_the_list_counts_grid_points_not_blocks_of_seeds(listed: Callable[..., s
     assert "run once: 5 in all" in out
 
 
-def test_a_preset_whose_plants_are_not_installed_is_listed_with_what_it_needs(
-    listed: Callable[..., str], monkeypatch: Patch
-) -> None:
+def test_a_preset_of_missing_plants_is_listed_with_its_needs(listed: Callable[..., str], monkeypatch: Patch) -> None:
     needed = 'pip install "replaybench[dm]"'
     monkeypatch.setattr(f"{Preset.__module__}.missing", lambda plant: needed if "Acer" in plant else "")
     out = listed(names=("wang2017/fig3tasks", "debruin2018/fig3"))

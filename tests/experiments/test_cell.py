@@ -67,9 +67,7 @@ def test_evaluations_are_stored_and_change_no_training(tmp_path: Path) -> None:
     ("learner", "frequency", "settings"),
     [("ACER", 10.0, {}), ("ACER-discrete", 12.5, {"segment": 40}), ("ACER", 50.0, {"segment": 150, "batch_size": 2})],
 )
-def test_segments_that_end_with_their_episode_are_replayed_as_often(
-    learner: str, frequency: float, settings: dict[str, Any]
-) -> None:
+def test_short_segments_are_replayed_as_often(learner: str, frequency: float, settings: dict[str, Any]) -> None:
     """Episodes have 40, 50 and 200 steps. With updates for whole segments there were too few: 12.8 in place of 16."""
     learners = {learner: {**settings, "on_policy": False}}
     cell = make_cell("FULL[Uniform]", learners=(learner,), frequency=(frequency,), learner=learners)
@@ -279,9 +277,7 @@ def forge(source: Path, folder: Path, key: str, value: Any) -> Path:
 
 
 @pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in REFUSED.items() for value in values])
-def test_wrong_facts_are_one_line_with_the_remedy(
-    key: str, value: Any, sound: tuple[Cell, Path], tmp_path: Path
-) -> None:
+def test_wrong_facts_are_one_line_with_a_remedy(key: str, value: Any, sound: tuple[Cell, Path], tmp_path: Path) -> None:
     cell, source = sound
     path = forge(source, tmp_path / "cell", key, value)
     with pytest.raises(UserError, match=f": remove {path} to run this cell from its start$") as told:

@@ -145,9 +145,7 @@ def test_killed_at_random_moments(whole: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interruption_writes_checkpoints_and_says_how_to_go_on(
-    sent: signal.Signals, status: int, whole: Path, tmp_path: Path
-) -> None:
+def test_an_interruption_writes_checkpoints(sent: signal.Signals, status: int, whole: Path, tmp_path: Path) -> None:
     """Ctrl-C, which terminals send to the whole process group, and SIGTERM; `timeout` sends either of them twice."""
     folder = tmp_path / "run"
     options = ("--workers", 2, "--checkpoint-seconds", 0.02, "--progress", "json")

@@ -69,9 +69,7 @@ PATTERNS = {
     ),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_batches_match_a_sorted_list(
-    capacity: int, members: int, batches: list[tuple[str, int, bool]], seed: int
-) -> None:
+def test_batches_match_sorting(capacity: int, members: int, batches: list[tuple[str, int, bool]], seed: int) -> None:
     """Batches hold slots twice or thrice, absent ones, ones to be skipped, and ones that keep their key."""
     rng = np.random.default_rng(seed)
     order = RankOrder(members, capacity)
@@ -155,9 +153,7 @@ def test_where_ties_go_by_age_the_newest_is_first(capacity: int) -> None:
     runs=st.lists(st.tuples(st.integers(1, 150), st.sampled_from(["any", "few", "turn", "load"])), max_size=5),
 )
 @settings(deadline=None, max_examples=60)
-def test_ages_are_the_naive_ones_after_renewals(
-    capacity: int, weighted: bool, seed: int, runs: list[tuple[int, str]]
-) -> None:
+def test_renewed_ages_equal_naive_ones(capacity: int, weighted: bool, seed: int, runs: list[tuple[int, str]]) -> None:
     """Renewals everywhere, of a few slots again and again, and in turn: many squeezes; saved and loaded between."""
     rng = np.random.Generator(np.random.PCG64(seed))
     log = AgeLog(2, capacity, weighted)
@@ -227,9 +223,7 @@ def test_sums_depend_on_the_leaves_alone(size: int, changes: list[tuple[int, flo
 
 
 @kernel
-def _search_within(
-    state: SumState, m: int, ranges: np.ndarray, share: np.ndarray, position: np.ndarray
-) -> tuple[float, int]:
+def _search(state: SumState, m: int, ranges: np.ndarray, share: np.ndarray, position: np.ndarray) -> tuple[float, int]:
     """Find the positions at these shares of the sum of `ranges` `[1 or 2, 2]`; return that sum and how many nodes."""
     cover, count = new_cover(state), 0
     for r in range(ranges.shape[0]):
@@ -256,7 +250,7 @@ def test_ranges_are_as_if_nothing_lay_outside(size: int) -> None:
         state.leaf[1, inside[rng.integers(inside.size)]] = 2
         priority_sums.sum_rebuild(state, 1)
         position = np.empty(share.size, np.int64)
-        total, nodes = _search_within(state, 1, np.array(ranges), share, position)
+        total, nodes = _search(state, 1, np.array(ranges), share, position)
         cumulative = np.cumsum(state.leaf[1, inside], dtype=np.float64)
         assert total == cumulative[-1]
         assert nodes <= 32 * (state.level.size + 1) * len(ranges)

@@ -76,9 +76,7 @@ FIRST = [
         ((0.3, 0.9), 3, "FULL[PER] scored highest, but there are too few seeds", ["3 seeds are too few for a test"]),
     ],
 )
-def test_the_headline_is_that_of_the_test(
-    ends: tuple[float, ...], seeds: int, headline: str, words: list[str], tmp_path: Path
-) -> None:
+def test_the_headline(ends: tuple[float, ...], seeds: int, headline: str, words: list[str], tmp_path: Path) -> None:
     found, text = conclusion(study(tmp_path, *ends, seeds=seeds))
     assert found.startswith(headline)
     for each in words:

@@ -317,9 +317,7 @@ A3C = {"replays_per_experience": 0.0, "on_policy": True, "trajectory_weights": T
         ("ACER-discrete", {"replays_per_experience": 0.0}, 1),
     ],
 )
-def test_an_update_on_policy_precedes_those_on_replayed_segments(
-    learner: str, settings: dict[str, Any], updates: int
-) -> None:
+def test_an_update_on_policy_precedes_those_on_segments(learner: str, settings: dict[str, Any], updates: int) -> None:
     """4 replays of an episode in 10 segments of 20 are 4 updates; without replay it is A3C."""
     run = advanced(small_cell(learners=(learner,), seeds=1, episodes=2, learner={learner: settings}))
     assert updates_of(run) == 2 * updates

@@ -180,9 +180,7 @@ def test_matmul_equals_numpy(dtype: type[np.floating], rows: int, columns: int, 
 
 @pytest.mark.parametrize("strips", [1, 2])
 @each_dtype
-def test_tiles_of_every_size_equal_numpy(
-    dtype: type[np.floating], strips: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tiles_of_any_size_equal_numpy(dtype: type[np.floating], strips: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of AVX-512 too, with which any processor computes the same, if more slowly."""
     monkeypatch.setattr(tiles, "_most_rows", lambda _context, _width: 12)
     routine = (tiles.wide_strip, tiles.double_strip)[strips - 1]

@@ -352,9 +352,7 @@ def test_what_a_file_could_not_hold_is_told(given: str, told: str, own: str) -> 
 
 @pytest.mark.parametrize("name", ["path (1)/own.py", "a+b.py", "x[0].py", "a*b.py"])
 @pytest.mark.parametrize("whole", ["{}:Mine(0.5)[Uniform]", "Drop(0.5)*{}:Mine[Uniform]", "FIFO[{}:Mine(mode=2)]"])
-def test_a_path_with_signs_of_the_notation_is_told(
-    name: str, whole: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_with_signs_is_told(name: str, whole: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path(name).parent.mkdir(exist_ok=True)
     Path(name).write_text("")
