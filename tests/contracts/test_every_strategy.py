@@ -38,10 +38,8 @@ COMBINATIONS = [
     for weighting in (None, *WEIGHTINGS)
     if (sampling, weighting) not in REFUSED
 ]
-FAST = [f"{retention}[{sampling}]" for retention, sampling in each_once(list(RETENTIONS), list(SAMPLINGS))]
-every_combination = pytest.mark.parametrize(
-    "written", slow(COMBINATIONS, but=[*FAST, "FIFO[PER+IS]", "TDE[Uniform+FIS]"])
-)
+FAST = ["FIFO[PER+IS]", "TDE[Uniform+FIS]", *(f"{kept}[{drawn}]" for kept, drawn in each_once(RETENTIONS, SAMPLINGS))]
+every_combination = pytest.mark.parametrize("written", slow(COMBINATIONS, but=FAST))
 
 
 def check_late_annotation(case: Case) -> None:

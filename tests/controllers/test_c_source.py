@@ -129,9 +129,8 @@ def test_it_tests_itself(case: str, tmp_path: Path) -> None:
     build = [*COMPILER, "-DMY_RIG_MAIN", "-x", "c", str(header), "-o", str(program), "-lm"]
     header.write_text(text)
     subprocess.run(build, check=True)
-    assert subprocess.run([program], check=True, capture_output=True, text=True).stdout.startswith(
-        "32 actions: 32 equal"
-    )
+    done = subprocess.run([program], check=True, capture_output=True, text=True)
+    assert done.stdout.startswith("32 actions: 32 equal")
     start = text.index("head_0_weight[")
     end = text.index("};", start)
     damaged = text[:start] + text[start:end].replace("0.0", "0.9") + text[end:]

@@ -43,9 +43,7 @@ def rates(state: np.ndarray, push: np.ndarray, table: np.ndarray, laws: Laws = H
     axis, normal = np.array([math.cos(theta), math.sin(theta)]), np.array([-math.sin(theta), math.cos(theta)])
     weaken = np.array([1.0, coupling, 1.0, coupling])
     ends = [(x, y) + s * 0.2887 * axis for s in (-1, 1)]
-    rear, front = (
-        np.array(look_up(table, end[0], end[1], phase % 1.0, 1 / laws.period - 1 / PERIOD)) * weaken for end in ends
-    )
+    rear, front = (np.array(look_up(table, *end, phase % 1.0, 1 / laws.period - 1 / PERIOD)) * weaken for end in ends)
     water, carried = (rear + front)[:2] / 2, laws.carried * (rear + front)[2:] / 2
     spin = omega - (front - rear)[:2] @ normal / (2 * 0.2887)
     slip = state[3:5] - water
@@ -352,11 +350,9 @@ def test_the_flow_is_smooth_at_the_centre_of_a_vortex() -> None:
 def test_the_table_holds_the_street_at_its_nodes() -> None:
     rng = np.random.Generator(np.random.PCG64(0))
     for i, j, p in zip(*(rng.integers(0, n, 50) for n in (wake.NODES, wake.NODES, wake.PHASES)), strict=True):
-        x, y = wake.LEFT_EDGE + wake.SPACING * i, wake.LOWER_EDGE + wake.SPACING * j
+        x, y, phase = wake.LEFT_EDGE + wake.SPACING * i, wake.LOWER_EDGE + wake.SPACING * j, p / wake.PHASES
         # 1e-9 of a phase keeps the query off the boundary of two cells, where either one is right.
-        np.testing.assert_allclose(
-            look_up(wake_table(), x, y, p / wake.PHASES + 1e-9, 0.0), at(x, y, p / wake.PHASES), atol=2e-5
-        )
+        np.testing.assert_allclose(look_up(wake_table(), x, y, phase + 1e-9, 0.0), at(x, y, phase), atol=2e-5)
 
 
 def test_interpolation_between_the_nodes_is_accurate() -> None:

@@ -430,9 +430,7 @@ def test_decay_is_that_of_the_study_or_not_known(study: str | None, decay: float
         (("--plant", "PendulumDCSC", "--learner", "ACER", "--memory", "199"), "than a batch of 200; ask for 200"),
     ],
 )
-def test_bad_input_is_one_line(
-    words: tuple[str, ...], part: str, tmp_path: Path, capsys: Capsys, monkeypatch: Patch
-) -> None:
+def test_one_line_errors(words: tuple[str, ...], part: str, tmp_path: Path, capsys: Capsys, monkeypatch: Patch) -> None:
     monkeypatch.chdir(tmp_path)
     assert part in refused(capsys, "advise", *words)
 

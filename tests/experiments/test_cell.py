@@ -32,7 +32,7 @@ def make_cell(strategy: str = "FULL[PER+IS]", **changes: Any) -> Cell:
     return small_cell(**{"strategies": (strategy,)} | usual | changes)
 
 
-NORMALISED = {"normalise": {"observations": True, "clip": 5.0, "rewards": True}}
+SCALED = {"normalise": {"observations": True, "clip": 5.0, "rewards": True}}
 
 
 @pytest.mark.parametrize("every", [*slow([0]), 50])
@@ -104,7 +104,7 @@ def test_altered_actions_are_those_that_a_learner_can_take() -> None:
 def test_statistics_are_those_of_what_each_member_collected() -> None:
     """The buffer holds every step, and nothing of it is counted twice or left out; episodes of cart-poles end apart."""
     plants = (f"{EXAMPLES / 'cart_pole.py'}:CartPole",)
-    run = CellRun(make_cell("FIFO[Uniform]", plants=plants, capacity=10_000, learner={"DDPG": NORMALISED}))
+    run = CellRun(make_cell("FIFO[Uniform]", plants=plants, capacity=10_000, learner={"DDPG": SCALED}))
     for _ in range(2):
         run.advance()
     count, column = run.replay.count, run.replay.columns.column
@@ -145,9 +145,7 @@ def test_counts_agree_with_what_is_stored(cell: Cell) -> None:
         assert (run.metrics["beta"][:, -1] < 1).all()
 
 
-NOISY = make_cell(
-    "Synth(state=0.2)*FIFO[Uniform]", learner={"DDPG": {"exploration": {"form": "parameter"}} | NORMALISED}
-)
+NOISY = make_cell("Synth(state=0.2)*FIFO[Uniform]", learner={"DDPG": {"exploration": {"form": "parameter"}} | SCALED})
 
 
 @pytest.mark.parametrize("cell", [NOISY, *WITH_REFER], ids=lambda cell: cell.strategy)

@@ -1,7 +1,7 @@
 """Parameters that only `make test-all` runs."""
 
 import itertools
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable
 from typing import Any
 
 import pytest
@@ -17,6 +17,6 @@ def slow(values: Iterable[Any], but: Container[Any] = (), only: Container[Any] |
     ]
 
 
-def each_once(*parts: Sequence[Any]) -> set[tuple[Any, ...]]:
+def each_once(*parts: Collection[Any]) -> set[tuple[Any, ...]]:
     """Return few combinations, which together hold every element of each of `parts`."""
     return set(itertools.islice(zip(*map(itertools.cycle, parts), strict=False), max(map(len, parts))))

@@ -313,16 +313,3 @@ def segments_of(alpha: float, count: int, segments: int) -> list[int]:
 def test_segments_are_those_of_naive_sums(alpha: float, more: int, segments: int) -> None:
     edges = segments_of(alpha, segments + more, segments)
     assert edges == [0, *(ranks.stop for ranks in rank_segments(alpha, segments + more, segments))]
-
-
-@each_alpha
-def test_segments_of_a_million_ranks(alpha: float) -> None:
-    segments, sums = 256, exact(alpha)[1:]
-    edges = np.array(segments_of(alpha, MANY, segments))
-    previous = 0
-    for b in range(1, segments):
-        mass = sums[-1] * np.longdouble(b) / segments
-        low, high = np.searchsorted(sums, [mass * (1 - 4e-13), mass * (1 + 4e-13)], side="right")
-        assert min(max(low, previous + 1), MANY - segments + b) <= edges[b]
-        assert edges[b] <= min(max(high, previous + 1), MANY - segments + b)
-        previous = edges[b]

@@ -175,7 +175,7 @@ OPERATION = st.one_of(
 
 
 @pytest.mark.parametrize(
-    ("retention", "sampling"), slow(product(RETENTIONS, SAMPLINGS), but=each_once(list(RETENTIONS), list(SAMPLINGS)))
+    ("retention", "sampling"), slow(product(RETENTIONS, SAMPLINGS), but=each_once(RETENTIONS, SAMPLINGS))
 )
 @settings(deadline=None, max_examples=16, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
