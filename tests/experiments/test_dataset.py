@@ -27,7 +27,7 @@ from replaybench.runtime.errors import UserError
 from replaybench.runtime.provenance import Code, ComputeSession, session_facts
 
 EPISODES = 20
-CODES = [Code(*state, {}, "one", "here", "os") for state in (("abc", True), ("abc", False), (None, None))]
+CODES = [Code(sha, dirty, {}, "one", "here", "os") for sha, dirty in (("abc", True), ("abc", False), (None, None))]
 ENDS = {"PendulumDCSC": (-10.0, -5.0), "Magman": (-10.0, -8.001)}
 """Rewards of random control and of dynamic programming; Magman's are too close."""
 

@@ -324,7 +324,8 @@ def test_an_update_on_policy_precedes_those_on_segments(learner: str, settings: 
 
 
 def test_probabilities_survive_large_logits_and_pass_nan() -> None:
-    pi, log_pi = np.empty((2, 2, 2), np.float32)
+    found: Any = np.empty((2, 2, 2), np.float32)
+    pi, log_pi = found
     probabilities(np.array([[1000.0, 0.0], [np.nan, 0.0]], np.float32), pi, log_pi)
     np.testing.assert_allclose(pi[0], [1, 0])
     np.testing.assert_allclose(log_pi[0], [0, -1000])
