@@ -14,6 +14,7 @@ from episodes import episode_rewards
 from numpy.typing import NDArray
 from refusals import refuses
 from scipy.interpolate import RegularGridInterpolator
+from tiers import slow
 
 from replaybench.baselines import fuzzy_q_iteration, fuzzy_sweeps, grid_choice, references
 from replaybench.baselines.controllers import ObserverController, RandomController, averaged_over_noise
@@ -148,7 +149,7 @@ def test_values_of_a_walk_to_the_end_are_the_closed_form() -> None:
     np.testing.assert_array_equal(reward, -1.0)  # four steps are all the episode has
 
 
-@pytest.mark.parametrize(("plant", "frequency"), [(Five(), 50.0), (PendulumDCSC(), 10.0), (Magman(), 50.0)])
+@pytest.mark.parametrize(("plant", "frequency"), [(Five(), 50.0), (PendulumDCSC(), 10.0), *slow([(Magman(), 50.0)])])
 def test_all_variants_reach_the_same_values(plant: OdePlant, frequency: float) -> None:
     """Each to within what the stopping threshold leaves open, `2 γ ε / (1 − γ)`."""
     grid, discount = plant_grid(plant, (41, 41)), fuzzy_q_iteration.reference_discount(plant, frequency)
@@ -313,7 +314,7 @@ def greedy_reward(solution: Any) -> float:
     return float(episode_rewards(solution.greedy, Small(), solution.frequency)[0])
 
 
-@pytest.mark.parametrize("frequency", [25.0, 50.0, 100.0])
+@pytest.mark.parametrize("frequency", [25.0, 50.0, *slow([100.0])])
 def test_every_rate_is_refined_until_the_return_stands_still(frequency: float, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[Any] = []
 
@@ -446,7 +447,7 @@ def test_what_takes_minutes_is_not_refused_and_memory_includes_refined_grids() -
     assert reference_bytes(SmallGrid(), None) < 1e6
 
 
-@pytest.mark.parametrize("plant", [Pendulum(), Magman()], ids=lambda plant: plant.name)
+@pytest.mark.parametrize("plant", [Pendulum(), *slow([Magman()])], ids=lambda plant: plant.name)
 def test_panels_show_the_surfaces_in_physical_units(plant: OdePlant) -> None:
     solution = solve(plant, grid=plant_grid(plant, (41, 31)))
     figure = solution_figure(solution)

@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +14,6 @@ from replaybench.cli.options import _SHARED, plant_parameters, signature_of, tak
 from replaybench.controllers.registry import LEARNERS
 from replaybench.envs.registry import PLANTS
 from replaybench.experiments import progress as plain_lines
-from replaybench.experiments.bundled import EXAMPLES
 from replaybench.replay.strategies.notation import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS
 
 DRY = ("--dry-run", "--no-measure")
@@ -68,7 +66,7 @@ def test_help_imports_nothing_that_takes_long(words: str) -> None:
     told = subprocess.run(run, capture_output=True, text=True, check=True).stderr
     imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in told.splitlines()}
     assert "replaybench" in imported
-    assert not imported & slow
+    assert not imported & {*slow, "xarray"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -107,9 +105,7 @@ def test_bash_completes(capsys: Capsys, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("command", "written"), [("examples", "examples/cart_pole.py"), ("init", "study.toml")])
-def test_files_to_begin_with_are_written_once(
-    command: str, written: str, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
-) -> None:
+def test_files_are_written_once(command: str, written: str, tmp_path: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     monkeypatch.chdir(tmp_path)
     told = printed(capsys, command)
     if command == "init":
@@ -156,15 +152,6 @@ def test_a_plants_parameter_takes_no_option_of_the_command(tmp_path: Path) -> No
     assert take_plant_parameters(words, of_baseline) == [*words[:4], "--parameters", "time=4"]
 
 
-def test_a_log_is_imported_once_and_replayed_on_its_plant(tmp_path: Path, capsys: Capsys) -> None:
-    log = shutil.copy(EXAMPLES / "rig_log.csv", tmp_path / "rig_log.csv")
-    words = ("import", log, "--plant", "PendulumDCSC", "--columns", "angular_velocity=velocity", "--time", "time")
-    assert "998 transitions in 2 episodes" in printed(capsys, *words)
-    assert "exists already" in refused(capsys, *words)
-    told = refused(capsys, "replay", tmp_path / "rig_log.h5", "--plant", "Pendulum", "--output", tmp_path / "other")
-    assert "was recorded on 'PendulumDCSC', not on Pendulum; leave --plant out" in told
-
-
 def test_a_users_plant_is_solved_imported_and_replayed(tmp_path: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     """In a folder whose name a shell would split; the next command of an import runs as it is printed."""
     folder = tmp_path / "my rig"
@@ -175,8 +162,9 @@ def test_a_users_plant_is_solved_imported_and_replayed(tmp_path: Path, monkeypat
     told = printed(capsys, "baseline", plant, "--output", tmp_path / "solved")
     assert "none: a map shows two states, Tank has one" in told
     rows = "".join(f"{10 * step},{0.5 + 0.001 * step},{step % 2}\n" for step in range(81))
-    (folder / "log.csv").write_text("time,level,valve\n" + rows)
-    told = printed(capsys, "import", folder / "log.csv", "--plant", plant, "--frequency", 0.1)
+    (folder / "log.csv").write_text("time,height,valve\n" + rows)
+    words = ("import", folder / "log.csv", "--plant", plant, "--frequency", 0.1, "--columns", "level=height")
+    told = printed(capsys, *words)
     assert call(*next_words(told), "--updates", 4, "--seeds", 2, "--output", tmp_path / "out") == 0
 
 
@@ -203,7 +191,6 @@ def test_baseline_takes_the_plants_own_parameters(tmp_path: Path, capsys: Capsys
         (["table", "x", "-j", "2"], "-j"),
         (["sweep", "x.toml", "--bufers", "none"], "did you mean --buffers"),
         (["sweep", "demo", "--checkpoint-seconds", "nan"], "--checkpoint-seconds must be"),
-        (["baseline", "Pendulm"], "did you mean Pendulum"),
         (["baseline", "Pendulum", "--mass", "1", "--mass=2"], "mass is given twice; leave one out"),
         (["sweep", "nowhere.toml"], "no such study file"),
         (["sweep", "."], ". is a folder; name a study file in it"),
@@ -212,7 +199,6 @@ def test_baseline_takes_the_plants_own_parameters(tmp_path: Path, capsys: Capsys
         (["sweep", "demo", "--workers", "0", "--dry-run"], "--workers must be at least 1"),
         (["sweep"], "name a study, as in `sweep demo`"),
         (["sweep", "--plant", "Magman"], "--plant and --strategy"),
-        (["sweep", "--plant", "Magmn", "--strategy", "FULL[PER]", "--dry-run"], "did you mean Magman"),
         (["sweep", "x.toml", "--seeds", "abc"], "--seeds must be a whole number, not 'abc'"),
         (["sweep", "x.toml", "--buffers=zip"], "--buffers must be one of final, compressed, none, not 'zip'"),
         (["sweep", "x.toml", "--no-output"], "unknown option of sweep: '--no-output'; did you mean --output"),
@@ -220,7 +206,6 @@ def test_baseline_takes_the_plants_own_parameters(tmp_path: Path, capsys: Capsys
         (["sweep", "x.toml", "--workers", "100000"], "--workers must be at least 1 and at most 4096"),
         (["replay", "x.h5", "--root-seed=-1"], "--root-seed must be at least 0"),
         (["inspect", "x.h5", "--member", "-1"], "--member must be at least 0"),
-        (["baseline", "Pendulum", "--frequency", "1e9"], "--frequency must be above 0 and at most 100000 Hz, not"),
         (["baseline", "Pendulum", "--noise", "nan"], "--noise must be at least 0 and at most 10 normalised units"),
         (["baseline", "gymnasium:..x:X-v0"], "the module ..x cannot be imported"),
         (["sweep", "demo", "--seeds", "2", "--dry-run", "--seeds=3"], "--seeds is given twice; leave one out"),
@@ -228,7 +213,6 @@ def test_baseline_takes_the_plants_own_parameters(tmp_path: Path, capsys: Capsys
         (["replay", "x.h5", "--root-seed", "2", "--root_seed=3"], "--root-seed is given twice; leave one out"),
         (["sweep", "demo", "--seeds", "2", "--set", "seeds=3"], "leave one out"),
         (["sweep", "demo", "--noise", "0", "--set", "noise=0"], "--set and an option both give"),
-        (["sweep", "demo", "--set", "sceds=3"], "did you mean seeds"),
         (["reproduce", "debruin2018/fig12", "--set", "seeds=2"], "--output"),
         (["list", "plnts"], "'plants', 'strategies', 'learners'"),
         (["import", "x.csv"], "--plant"),

@@ -14,7 +14,9 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import xarray as xr
+from cells import run_here
 from commands import Capsys, Patch, call, printed, refused
+from tiers import slow
 
 import replaybench
 from replaybench.data.policy_file import read_policy
@@ -31,13 +33,15 @@ stopped = Mock(side_effect=KeyboardInterrupt)
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished sweep of two plants."""
+    """A finished sweep of two plants, without figures."""
     folder = tmp_path_factory.mktemp("cli")
     (folder / "study.toml").write_text(
         'name = "cli"\nseeds = 3\nepisodes = 12\ngreedy_every = 3\ncapacity = 900\n'
         'plants = ["PendulumDCSC", "Magman"]\nstrategies = ["FIFO[Uniform]", "FULL[PER]"]\nnoise = [0.0]\n'
     )
-    assert call("sweep", folder / "study.toml", "--output", folder / "run", "--workers", 1) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(f"{DRAWING}.draw_figures", lambda *_: [])
+        assert call("sweep", folder / "study.toml", "--output", folder / "run", "--workers", 1) == 0
     return folder / "run"
 
 
@@ -56,7 +60,7 @@ def buffers(run: Path) -> Buffers:
     return {(told["plant"], told["strategy"]): path for path, told in facts.items()}
 
 
-def test_sweep_writes_labelled_results_policies_buffers_and_figures(run: Path) -> None:
+def test_sweep_writes_labelled_results_policies_and_buffers(run: Path) -> None:
     with xr.open_dataset(run / "results.nc", engine="h5netcdf") as data:
         assert data["reward"].dims == ("plant", "learner", "strategy", "noise", "frequency", "seed", "episode")
         assert data["strategy"].values.tolist() == ["FIFO[Uniform]", "FULL[PER]"]
@@ -68,17 +72,18 @@ def test_sweep_writes_labelled_results_policies_buffers_and_figures(run: Path) -
             assert data[axis].attrs.get("units") == (None if named else "Hz" if axis == "frequency" else "1"), axis
     assert len(list(run.glob("cells/*/scores.h5"))) == len(list(run.glob("cells/*/buffer.h5"))) == 4
     assert read_policy(next(run.glob("cells/*/policy.safetensors")))[1]["actor.0.weight"].shape[0] == 3
-    assert {path.suffix for path in run.glob("figures/*")} == {".png", ".svg"}
     facts = json.loads((run / "provenance.json").read_text())
     assert facts["complete"]
     assert facts["written"]["versions"]["numpy"] == np.__version__
 
 
 @pytest.mark.slow
-def test_figures_are_drawn_again_for_print(run: Path, pendulum: Path, tmp_path: Path, capsys: Capsys) -> None:
+def test_figures_are_drawn_again_for_print(pendulum: Path, tmp_path: Path, capsys: Capsys) -> None:
+    assert call("figures", pendulum) == 0
+    assert {path.suffix for path in pendulum.glob("figures/*")} == {".png", ".svg"}
     told = printed(capsys, "figures", pendulum, "--style", "paper", "--output", tmp_path / "paper")
     assert str(tmp_path / "paper" / "captions.txt") in told
-    drawn = {path.stem for path in (run / "figures").glob("*PendulumDCSC.svg")}
+    drawn = {path.stem for path in (pendulum / "figures").glob("*PendulumDCSC.svg")}
     assert {path.stem for path in (tmp_path / "paper").glob("*.pdf")} == drawn
     assert "policies-PendulumDCSC" in drawn
     copied = tmp_path / "run"
@@ -106,14 +111,13 @@ def test_figures_of_a_killed_sweep_show_its_finished_cells(run: Path, tmp_path: 
 
 
 def test_stopped_while_drawing_it_says_where_the_scores_are(run: Path, monkeypatch: Patch, capsys: Capsys) -> None:
+    monkeypatch.setattr("replaybench.experiments.sweep.run_locally", run_here)
     monkeypatch.setattr(f"{DRAWING}.draw_figures", stopped)
     assert call("sweep", run.parent / "study.toml", "--output", run) == 130
     assert f"scores are in {run / 'results.nc'}, run the same command again to draw" in capsys.readouterr().err
 
 
-def test_a_stopped_replay_begins_anew_and_replaces_what_it_left(
-    run: Path, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
-) -> None:
+def test_a_stopped_replay_begins_anew(run: Path, tmp_path: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     words = ("replay", next(run.glob("cells/*/buffer.h5")), "--seeds", 2, "--output", tmp_path / "off")
     with monkeypatch.context() as patch:
         patch.setattr("replaybench.cli.commands.replay_offline", stopped)
@@ -130,8 +134,9 @@ def test_a_stopped_replay_begins_anew_and_replaces_what_it_left(
 
 
 def test_dry_run_runs_nothing(run: Path, tmp_path: Path, capsys: Capsys) -> None:
-    told = printed(capsys, "sweep", run.parent / "study.toml", "--output", tmp_path / "none", "--dry-run")
-    assert all(word in told for word in ("4 cells, 4 to run", "time", "memory", "disk"))
+    chosen = ("--set", "plants=Magman", "strategies=FULL[PER]")
+    told = printed(capsys, "sweep", run.parent / "study.toml", "--output", tmp_path / "none", "--dry-run", *chosen)
+    assert all(word in told for word in ("1 cell, 1 to run", "time", "memory", "disk"))
     assert not (tmp_path / "none").exists()
 
 
@@ -148,9 +153,7 @@ def test_replay_learns_from_a_sweeps_buffer(strategy: str, buffers: Buffers, tmp
     assert arrays["updates"][-1] == 60
 
 
-def test_replay_streams_a_buffer_that_need_not_fit_into_memory(
-    buffers: Buffers, tmp_path: Path, capsys: Capsys, monkeypatch: Patch
-) -> None:
+def test_replay_streams_a_buffer(buffers: Buffers, tmp_path: Path, capsys: Capsys, monkeypatch: Patch) -> None:
     monkeypatch.setattr(plain_lines, "LINE_SECONDS", 0.01)
     words = ("replay", buffers["PendulumDCSC", "FIFO[Uniform]"], "--stream")
     told = printed(capsys, *words, "--updates", 1000, "--output", tmp_path / "out")
@@ -298,10 +301,8 @@ def test_a_run_folders_policy_is_loaded_by_what_it_is(run: Path) -> None:
     np.testing.assert_array_equal(policy.predict(seen)[0], replaybench.load_policy(path, 2).predict(seen)[0])
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_buffers_and_tables_are_written_for_other_programs(
-    suffix: str, run: Path, buffers: Buffers, tmp_path: Path, capsys: Capsys
-) -> None:
+@pytest.mark.parametrize("suffix", [".csv", *slow([".parquet"])])
+def test_files_for_other_programs(suffix: str, run: Path, buffers: Buffers, tmp_path: Path, capsys: Capsys) -> None:
     pandas: Any = pytest.importorskip("pandas")
     read = pandas.read_csv if suffix == ".csv" else pandas.read_parquet
     steps, scores = tmp_path / f"steps{suffix}", tmp_path / f"scores{suffix}"
@@ -340,9 +341,12 @@ def test_curves_from_elsewhere_are_drawn_over_steps(run: Path, pendulum: Path, t
     assert call("figures", pendulum, "--axis", "steps", "--format", "png", "--output", tmp_path / "drawn") == 0
 
 
-@pytest.mark.parametrize("command", ["table", "table --compare strategy", "list", "inspect", "claims"])
-@pytest.mark.parametrize("form", ["json", "csv", "md"])
-def test_tables_are_printed_in_formats(command: str, form: str, run: Path, capsys: Capsys) -> None:
+PRINTING = ("table", "table --compare strategy", "list", "inspect", "claims")
+FORMS = [(form, command) for form in ("json", "csv", "md") for command in PRINTING]
+
+
+@pytest.mark.parametrize(("form", "command"), slow(FORMS, but=[*FORMS[:5], ("csv", "table"), ("md", "table")]))
+def test_tables_are_printed_in_formats(form: str, command: str, run: Path, capsys: Capsys) -> None:
     name, *options = command.split()
     told = printed(capsys, name, *([run] if name in ("table", "inspect") else []), *options, "--format", form)
     word = {"list": "Magman", "claims": "debruin2018"}.get(name, "FULL[PER]")
@@ -371,6 +375,7 @@ def test_other_lines_do_not_disturb_a_format(run: Path, tmp_path: Path, capsys: 
 
 
 def test_a_finished_sweep_ends_with_verdict_and_next_command(run: Path, monkeypatch: Patch, capsys: Capsys) -> None:
+    monkeypatch.setattr("replaybench.experiments.sweep.run_locally", run_here)
     monkeypatch.setattr(f"{DRAWING}.draw_figures", lambda *_: [])
     again = ("sweep", run.parent / "study.toml", "--output", run)
     lines = printed(capsys, *again).splitlines()
@@ -417,9 +422,7 @@ def test_results_show_in_notebooks(run: Path) -> None:
         found.mu_finl  # noqa: B018
 
 
-def test_the_interface_replays_advises_solves_and_reports(
-    run: Path, buffers: Buffers, tmp_path: Path, capsys: Capsys
-) -> None:
+def test_python_replays_advises_solves_and_reports(run: Path, buffers: Buffers, tmp_path: Path, capsys: Capsys) -> None:
     chosen: dict[str, Any] = {"plant": "PendulumDCSC", "cell": {"strategy": "FIFO[Uniform]", "seed": 1}}
     scores = replaybench.replay_offline(run, "FULL[PER]", tmp_path / "off", **chosen, updates=20, seeds=2)
     assert scores.reward.shape[0] == 2

@@ -16,6 +16,7 @@ from cells import run_here, small_study
 from commands import Capsys, Patch, call
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import slow
 
 from replaybench.api import sweep
 from replaybench.cli import main as cli
@@ -144,17 +145,11 @@ def forge(folder: Path, old: str, new: str) -> Path:
     return cell
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("PendulumDCSC", BROKEN),
-        pytest.param("DDPG", "evil.py:Foo", marks=pytest.mark.slow),
-        pytest.param("FULL[Uniform]", "FULL[evil.py:Foo]", marks=pytest.mark.slow),
-    ],
+    ("old", "new"), [("PendulumDCSC", BROKEN), ("DDPG", "evil.py:Foo"), ("FULL[Uniform]", "FULL[evil.py:Foo]")]
 )
-def test_commands_that_read_run_no_code_of_a_run_folder(
-    old: str, new: str, run: Path, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
-) -> None:
+def test_files_run_no_code(old: str, new: str, run: Path, tmp_path: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     shutil.copytree(run, tmp_path / "got")
     stranger(tmp_path)
     cell = forge(tmp_path / "got", old, new)
@@ -210,7 +205,7 @@ def test_a_stream_that_cannot_encode_gets_escapes(tmp_path: Path) -> None:
         assert seen in told
 
 
-@pytest.mark.parametrize("command", ["list", "baseline"])
+@pytest.mark.parametrize("command", ["list", *slow(["baseline"])])
 def test_too_little_address_space_is_one_line(command: str) -> None:
     """Libraries would fail in many ways: unmapped segments, OpenBLAS that ends the process, arrays that do not fit."""
     limited = ["bash", "-c", 'ulimit -v 600000; exec "$@"', "-", sys.executable, "-m", "replaybench"]

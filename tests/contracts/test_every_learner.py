@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from cells import advanced, small_study
 from refusals import refuses
+from tiers import slow
 
 from replaybench.controllers.registry import LEARNERS, load_learner
 from replaybench.evidence.contract_checks import LEARNER, learner_cell
@@ -29,12 +30,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "V-RACER:zero": {"memory": {**MEMORY, "start": "zero"}, "sigma": "network"},
 }  # fmt: skip
 """Learners of other networks, of other exploration, and recurrent ones."""
-FAST = ("DDPG", "V-RACER", "SAC", "DQN", "DDPG:normalised")
-"""One learner of each type: with exploration noise, a stochastic policy or a temperature, for choices, normalised."""
-every_learner = pytest.mark.parametrize(
-    "learner",
-    [pytest.param(name, marks=[] if name in FAST else [pytest.mark.slow]) for name in (*LEARNERS, *VARIANTS)],
-)
+FAST = ("DDPG", "V-RACER", "DQN")
+"""One learner of each type: with exploration noise, with a stochastic policy, for choices."""
+every_learner = pytest.mark.parametrize("learner", slow((*LEARNERS, *VARIANTS), but=FAST))
+CHUNKED = [name for name in LEARNERS if load_learner(name)[0].supports_chunks]
 
 
 def cell_of(learner: str, strategy: str = "FULL[PER+IS]", updating: int = 2) -> Cell:
@@ -74,7 +73,7 @@ def test_every_sampling_can_feed_it(learner: str) -> None:
         assert all(np.isfinite(values).all() for values in run.metrics.values()), strategy
 
 
-@pytest.mark.parametrize("learner", [name for name in LEARNERS if load_learner(name)[0].supports_chunks])
+@pytest.mark.parametrize("learner", slow(CHUNKED, but=("DDPG", "DQN")))
 def test_updates_done_at_once_are_those_done_one_by_one(learner: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cell = cell_of(learner, "FULL[Uniform]")
     many = advanced(cell)

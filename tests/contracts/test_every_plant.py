@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from plant_cases import CASES, lacking
 from refusals import refuses
 from scipy import stats
+from tiers import slow
 
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import OdePlant
@@ -16,28 +17,13 @@ from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant, missing, plant_class, plant_names
 from replaybench.evidence.contracts import PLANT, checked, difference, rollout
 
-EXAMPLES = Path(__file__).parents[2] / "replaybench" / "examples"
 NOISE: dict[str, Any] = {"sensor_noise": 0.02, "actuator_noise": 0.05}
-CASES: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in plant_names() if not missing(name)}
-CASES |= {
-    "CartPole": (f"{EXAMPLES / 'cart_pole.py'}:CartPole", {}),
-    "Segway": (f"{EXAMPLES / 'segway.py'}:Segway", {}),
-    "TwoTank": (f"{EXAMPLES / 'two_tank.py'}:TwoTank", {}),
-    "Gymnasium": ("gymnasium:Pendulum-v1", {}),
-    "GymnasiumChoices": ("gymnasium:CartPole-v1", {}),
-    "DraftingFreeWake": (
-        "Drafting",
-        {"fidelity": "free-wake", "load_spread": 0.2, "phase_noise": 0.03, "reading_noise": 0.2},
-    ),
-    "DraftingNavierStokes": ("Drafting", {"fidelity": "navier-stokes", "cells": 8}),
-}
-SLOW = ("Walker", "Swimmer", "Ant", "Humanoid", "Cheetah", "Fish", "Reacher", "NavierStokes")
-"""Parts of the names of plants with many steps to compute; hoppers, pendulums and CartPole use the same engines."""
+NAMES = [name for name in CASES if not lacking(name)]
+SLOW = ("Walker", "Swimmer", "Ant", "Humanoid", "Cheetah", "Fish", "Reacher", "Navier", "AcerCartpole")
+"""Parts of the names of plants with many steps to compute; hoppers, pendulums and golden numbers use all engines."""
 
 
-@pytest.fixture(
-    params=[pytest.param(name, marks=[pytest.mark.slow] if any(map(name.count, SLOW)) else []) for name in CASES]
-)
+@pytest.fixture(params=slow(NAMES, only=[name for name in NAMES if any(map(name.count, SLOW))]))
 def plant(request: pytest.FixtureRequest) -> Plant:
     name, parameters = CASES[request.param]
     return make_plant(name, **parameters)
@@ -170,10 +156,9 @@ def test_impossible_rates_are_refused(plant: Plant) -> None:
 
 
 OWN = [name for name in plant_names() if not missing(name) and issubclass(plant_class(name), OdePlant)]
-NAMES = (*OWN, f"{EXAMPLES / 'cart_pole.py'}:CartPole")
 
 
-@pytest.fixture(params=NAMES, ids=lambda name: name.rpartition(":")[2])
+@pytest.fixture(params=[*OWN, CASES["CartPole"][0]], ids=lambda name: name.rpartition(":")[2])
 def ode_plant(request: pytest.FixtureRequest) -> OdePlant:
     made = make_plant(request.param)
     assert isinstance(made, OdePlant)
@@ -200,7 +185,7 @@ def test_simulate_is_the_step_without_noise(ode_plant: OdePlant) -> None:
 
 def test_a_plant_that_terminates_is_frozen_and_never_truncated() -> None:
     """A cart is pushed off its track long before the end of the episode; one that rests is truncated there."""
-    env = PopulationEnv(f"{EXAMPLES / 'cart_pole.py'}:CartPole", 2)
+    env = PopulationEnv(CASES["CartPole"][0], 2)
     env.reset()
     full = np.ones((env.steps_per_episode, *env.action_space.shape), np.float32)
     full[:, 1] = env.plant.normalise_action(env.plant.zero_action)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from cells import small_cell
 from refusals import refuses
+from tiers import each_once, slow
 
 from replaybench.evidence.contracts import STRATEGY, Case, Run, difference
 from replaybench.replay.buffer import Replay
@@ -30,16 +31,15 @@ CHECKED = (
     "only stored experiences are drawn, and drawing changes nothing",
     "a saved buffer continues with identical draws",
 )
-every_combination = pytest.mark.parametrize(
-    "written",
-    [
-        f"{retention}[{sampling}{f'+{weighting}' if weighting else ''}]"
-        for retention in RETENTIONS
-        for sampling in SAMPLINGS
-        for weighting in (None, *WEIGHTINGS)
-        if (sampling, weighting) not in REFUSED
-    ],
-)
+COMBINATIONS = [
+    f"{retention}[{sampling}{f'+{weighting}' if weighting else ''}]"
+    for retention in RETENTIONS
+    for sampling in SAMPLINGS
+    for weighting in (None, *WEIGHTINGS)
+    if (sampling, weighting) not in REFUSED
+]
+FAST = ["FIFO[PER+IS]", "TDE[Uniform+FIS]", *(f"{kept}[{drawn}]" for kept, drawn in each_once(RETENTIONS, SAMPLINGS))]
+every_combination = pytest.mark.parametrize("written", slow(COMBINATIONS, but=FAST))
 
 
 def check_late_annotation(case: Case) -> None:
@@ -61,9 +61,7 @@ def check_late_annotation(case: Case) -> None:
             np.testing.assert_array_equal(array[~touched], before[name][~touched], err_msg=name)
 
 
-@pytest.mark.parametrize(
-    "entries", [ENTRY_FORMS[:1], pytest.param(ENTRY_FORMS[1:], marks=pytest.mark.slow)], ids=["all", "some or altered"]
-)
+@pytest.mark.parametrize("entries", [ENTRY_FORMS[:1], *slow([ENTRY_FORMS[1:]])], ids=["all", "some or altered"])
 @every_combination
 def test_every_combination_keeps_its_promises(written: str, entries: list[str]) -> None:
     for entry, unit in itertools.product(entries, UNITS):
@@ -99,7 +97,7 @@ def test_pairs_that_make_no_sense_are_refused_with_the_reason(retention: str) ->
             refuses("name one of them", parse, f"{retention}[{sampling}+{one}+{other}]")
 
 
-@every_combination
+@pytest.mark.parametrize("written", COMBINATIONS)
 def test_a_missing_field_is_named(written: str) -> None:
     """A strategy works with nothing stored but rewards, or says what it selects by."""
     strategy = parse(written)

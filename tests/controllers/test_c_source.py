@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from made_policies import SETTINGS, policy_of, predicted
 from numpy.typing import NDArray
+from tiers import slow
 
 from replaybench.controllers.policies.c_source import c_source
 from replaybench.controllers.policies.policy import Units, cost_of
@@ -17,7 +18,7 @@ from replaybench.controllers.policies.policy import Units, cost_of
 COMPILER = ["gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic"]
 MICROCONTROLLER = ["-mcpu=cortex-m4", "-mfpu=fpv4-sp-d16", "-mfloat-abi=hard", "-mthumb"]
 EXPERIENCES = 10_000
-RECURRENT = pytest.param("DDPG, remembering", marks=pytest.mark.slow)
+RECURRENT = ("DDPG, remembering", "V-RACER, remembering")
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc here")
 needs_arm = pytest.mark.skipif(shutil.which("arm-none-eabi-gcc") is None, reason="no arm-none-eabi-gcc here")
 
@@ -57,7 +58,7 @@ def acted(library: Any, observations: NDArray[np.float32], actions: int) -> NDAr
 
 
 @needs_gcc
-@pytest.mark.parametrize("case", [RECURRENT if case == "DDPG, remembering" else case for case in SETTINGS])
+@pytest.mark.parametrize("case", slow(SETTINGS, only=RECURRENT))
 def test_it_acts_as_predict_does_bit_for_bit(case: str, tmp_path: Path) -> None:
     policy = policy_of(case)
     library = compiled(c_source(policy, "p", ["test"], None), tmp_path)
@@ -121,16 +122,15 @@ def test_where_the_plant_is_seen_everywhere_so_it_is_on_a_rig(tmp_path: Path) ->
 
 
 @needs_gcc
-@pytest.mark.parametrize("case", ["DDPG", "SAC", "DQN", RECURRENT, "DDPG, normalised"])
+@pytest.mark.parametrize("case", ["DDPG", "SAC", "DQN", *slow(RECURRENT[:1]), "DDPG, normalised"])
 def test_it_tests_itself(case: str, tmp_path: Path) -> None:
     text = c_source(policy_of(case), "my_rig", ["test"], None)
     header, program = tmp_path / "my_rig.h", tmp_path / "test"
     build = [*COMPILER, "-DMY_RIG_MAIN", "-x", "c", str(header), "-o", str(program), "-lm"]
     header.write_text(text)
     subprocess.run(build, check=True)
-    assert subprocess.run([program], check=True, capture_output=True, text=True).stdout.startswith(
-        "32 actions: 32 equal"
-    )
+    done = subprocess.run([program], check=True, capture_output=True, text=True)
+    assert done.stdout.startswith("32 actions: 32 equal")
     start = text.index("head_0_weight[")
     end = text.index("};", start)
     damaged = text[:start] + text[start:end].replace("0.0", "0.9") + text[end:]
@@ -155,14 +155,14 @@ ASKED = {"fmaf", "tanhf", "sqrtf", "GLOBAL_OFFSET_TABLE_", "stack_chk_fail"}
 
 
 @needs_gcc
-@pytest.mark.parametrize("case", ["DDPG", RECURRENT, "DDPG, normalised"])
+@pytest.mark.parametrize("case", ["DDPG", *slow(RECURRENT[:1]), "DDPG, normalised"])
 def test_it_needs_no_operating_system(case: str, tmp_path: Path) -> None:
     """Of the C library it asks for three functions at most: nothing allocates."""
     assert undefined(object_of(case, tmp_path, "gcc"), "nm") <= ASKED
 
 
 @needs_arm
-@pytest.mark.parametrize("case", ["DDPG", RECURRENT])
+@pytest.mark.parametrize("case", ["DDPG", *slow(RECURRENT[:1])])
 def test_it_fits_a_microcontroller(case: str, tmp_path: Path) -> None:
     path = object_of(case, tmp_path, "arm-none-eabi-gcc", *MICROCONTROLLER)
     asked = {name for name in undefined(path, "arm-none-eabi-nm") if not name.startswith("aeabi_")}

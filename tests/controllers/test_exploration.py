@@ -9,23 +9,11 @@ from scipy.stats import norm, truncnorm
 
 from replaybench.controllers.algorithms.sac import SAC, SACConfig
 from replaybench.controllers.algorithms.td3 import TD3, TD3Config
+from replaybench.controllers.interface import exploration as forms
+from replaybench.controllers.interface import noise as noises
 from replaybench.controllers.interface.agent import LearnerSetting, Task
-from replaybench.controllers.interface.exploration import (
-    ExplorationConfig,
-    ParameterNoise,
-    RunningParameterNoise,
-    make_exploration,
-    noisy_parameters,
-)
-from replaybench.controllers.interface.noise import (
-    Exploration,
-    GaussianNoise,
-    ProcessNoise,
-    RunningGaussian,
-    RunningProcess,
-    draw_normal,
-    truncated_normal,
-)
+from replaybench.controllers.interface.exploration import ExplorationConfig, ParameterNoise, RunningParameterNoise
+from replaybench.controllers.interface.noise import Exploration, GaussianNoise, ProcessNoise, RunningGaussian
 from replaybench.controllers.networks.mlp import PopulationMLP, Shape
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.streams import Stream
@@ -47,8 +35,8 @@ def small_actor(members: range) -> PopulationMLP:
     return actor
 
 
-def start(config: ExplorationConfig, members: range, root: int = 7) -> Exploration:
-    return make_exploration(config, LearnerSetting(TASK, root, members), small_actor(members))
+def start(config: ExplorationConfig, members: range) -> Exploration:
+    return forms.make_exploration(config, LearnerSetting(TASK, 7, members), small_actor(members))
 
 
 def observations(members: range, count: int) -> np.ndarray:
@@ -94,7 +82,7 @@ def test_truncated_noise_has_the_truncated_distribution_and_keeps_its_bound() ->
 
 @pytest.mark.parametrize("bound", [0.01, 3.0, 9.0, 40.0])
 def test_truncation_holds_at_the_ends_of_what_is_drawn(bound: float) -> None:
-    ends = truncated_normal(np.array([0.0, 2.0**-53, 0.5, 1 - 2.0**-53]), bound)
+    ends = noises.truncated_normal(np.array([0.0, 2.0**-53, 0.5, 1 - 2.0**-53]), bound)
     assert np.isfinite(ends).all()
     np.testing.assert_allclose(ends[0], max(-bound, norm.ppf(norm.cdf(-bound))), rtol=1e-12)
     assert ends[0] >= -bound
@@ -138,18 +126,6 @@ def test_gaussian_noise_tells_its_density() -> None:
 
 
 @each_form
-def test_a_member_explores_the_same_in_any_population_and_draws_nothing_while_it_waits(
-    config: ExplorationConfig,
-) -> None:
-    together, alone = start(config, range(3)), start(config, range(1, 2))
-    for observation in observations(range(3), 5):
-        together.advance(observation, np.array([True, False, True]))
-    found = run(together, range(3))
-    np.testing.assert_array_equal(found[:, 1:2], run(alone, range(1, 2)))
-    assert np.abs(found).min() > 0
-
-
-@each_form
 def test_an_episode_that_begins_leaves_the_others_as_they_are(config: ExplorationConfig) -> None:
     """And draws nothing of theirs, in whatever round it begins."""
     exploration, other = start(config, range(3)), start(config, range(3))
@@ -160,19 +136,6 @@ def test_an_episode_that_begins_leaves_the_others_as_they_are(config: Exploratio
     for name, array in other.state_dict().items():
         np.testing.assert_array_equal(own[name][1], array[1], err_msg=name)
     assert any(not np.array_equal(own[name][0], array[0]) for name, array in other.state_dict().items())
-
-
-@each_form
-def test_a_resumed_exploration_continues_bit_for_bit(config: ExplorationConfig) -> None:
-    """Also from the middle of an episode, by another population's object."""
-    exploration, other = start(config, range(3)), start(config, range(3), root=1)
-    run(exploration, range(3))
-    for name, array in other.state_dict().items():
-        array[...] = exploration.state_dict()[name]
-    observation, policy = observations(range(3), 1)[0], np.zeros((3, A), np.float32)
-    for one, two in zip(*(each.disturb(policy, observation)[:2] for each in (exploration, other)), strict=True):
-        np.testing.assert_array_equal(one, two)
-    np.testing.assert_array_equal(run(exploration, range(3), 4), run(other, range(3), 4))
 
 
 def test_weights_are_disturbed_by_sigma_and_drawn_anew_each_episode() -> None:
@@ -195,10 +158,8 @@ def test_weights_are_disturbed_by_sigma_and_drawn_anew_each_episode() -> None:
 def test_sigma_is_adapted_to_each_members_own_distance() -> None:
     """Against NumPy on the latest observations; a member that has seen nothing keeps its σ."""
     members = range(3)
-    exploration = RunningParameterNoise(
-        ParameterNoise(target=0.2, factor=1.5, recent=4), 0, members, small_actor(members)
-    )
-    seen = observations(members, 6)
+    noise, seen = ParameterNoise(target=0.2, factor=1.5, recent=4), observations(members, 6)
+    exploration = RunningParameterNoise(noise, 0, members, small_actor(members))
     for observation in seen:
         exploration.advance(observation, np.array([True, False, True]))
     exploration.sigma[:] = 1e-3, 0.1, 3.0
@@ -230,7 +191,7 @@ def test_sigma_is_adapted_as_often_as_asked_in_one_start_with_weights_drawn_anew
 def test_only_weights_and_biases_are_disturbed() -> None:
     """Not gains and shifts of layer normalisation."""
     actor = PopulationMLP(Shape((S, 16, 16, A), layer_norm=True), 2)
-    actor.parameters[0] = noisy_parameters(actor)
+    actor.parameters[0] = forms.noisy_parameters(actor)
     for name, array in actor.named_weights("n").items():
         assert (array[0] == name.endswith(("weight", "bias"))).all(), name
 
@@ -244,7 +205,7 @@ def test_the_process_is_the_papers() -> None:
         exploration.start_episode(episode, everyone)
         u[:] = 0.0
         for observation in observations(members, 4):
-            draw_normal(twin.state, everyone, normal)
+            noises.draw_normal(twin.state, everyone, normal)
             u += 5.14 * normal - 0.3 * u
             exploration.advance(observation, everyone)
             explored = exploration.disturb(np.zeros((3, A), np.float32), observation)
@@ -255,7 +216,7 @@ def test_the_process_is_the_papers() -> None:
 def test_constants_of_the_process_per_second() -> None:
     """At four times the rate: the same friction in four samples, and in the long run the same spread."""
     slow, fast, sample, free = (
-        RunningProcess(ProcessNoise(per_second=second, friction=friction), 0, [0], A, rate)
+        noises.RunningProcess(ProcessNoise(per_second=second, friction=friction), 0, [0], A, rate)
         for second, friction, rate in ((True, 0.3, 50.0), (True, 0.3, 200.0), (False, 0.3, 200.0), (True, 0.0, 200.0))
     )
     for one in (slow, sample):

@@ -10,16 +10,12 @@ import numpy as np
 import peers
 import pytest
 from peers import B, S
+from tiers import slow
 
 from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
 from replaybench.controllers.algorithms.sac import SAC, SACConfig
 from replaybench.controllers.algorithms.td3 import TD3, TD3BC, TD3BCConfig, TD3Config
-from replaybench.controllers.interface.agent import (
-    LearnerSetting,
-    NormaliseConfig,
-    ObservationNormaliser,
-    RewardScale,
-)
+from replaybench.controllers.interface.agent import LearnerSetting, NormaliseConfig, ObservationNormaliser, RewardScale
 from replaybench.controllers.learner import MOST, ActionLevels
 from replaybench.controllers.registry import LEARNERS, SETTING_WORDS, load_learner
 from replaybench.replay.strategies.strategy import ReFER
@@ -111,7 +107,7 @@ WEIGHED: dict[str, tuple[Any, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", WEIGHED)
+@pytest.mark.parametrize("name", slow(WEIGHED, only=["SAC, first version"]))
 def test_weights_of_samples_reach_their_own_losses(name: str) -> None:
     """Importance weights scale what is fitted to targets, actor weights the actor and the temperature."""
     kind, config = WEIGHED[name]
@@ -128,16 +124,17 @@ def test_weights_of_samples_reach_their_own_losses(name: str) -> None:
             assert np.array_equal(network.parameters, before[name]) == (still or fixed), (zeroed, name)
 
 
-def learner(config: NormaliseConfig) -> DDPG:
-    return DDPG(DDPGConfig(normalise=config), LearnerSetting(peers.TASK, 0, range(M), dtype=np.float64))
+def learner(config: NormaliseConfig, dtype: type[np.floating] = np.float32) -> DDPG:
+    return DDPG(DDPGConfig(normalise=config), LearnerSetting(peers.TASK, 0, range(M), dtype=dtype))
 
 
+@pytest.mark.slow
 def test_a_learner_that_normalises_equals_one_that_is_given_normalised_numbers() -> None:
-    normalised.check_normalised(learner, lambda seed: peers.batch(M, seed, np.float64))
+    normalised.check_normalised(lambda c: learner(c, np.float64), lambda seed: peers.batch(M, seed, np.float64))
 
 
 def test_weights_carry_the_statistics_to_another_learner() -> None:
-    agent, other, x = learner(BOTH), learner(BOTH), 20 + np.ones((M, 3, S))
+    agent, other, x = learner(BOTH), learner(BOTH), 20 + np.ones((M, 3, S), np.float32)
     normalised.collect(agent)
     other.load_weights({name: array.copy() for name, array in agent.weights().items()})
     np.testing.assert_array_equal(agent.value(x), other.value(x))
@@ -197,9 +194,7 @@ def test_every_setting_has_a_line_here_and_on_the_page_and_no_line_is_left_over(
         (None, (20, 20, 20), 3, "the plant's 20 × 20 × 20 choices are 8000 actions"),
     ],
 )
-def test_too_many_or_few_combinations_are_refused(
-    levels: int | None, choices: tuple[int, ...], actions: int, message: str
-) -> None:
+def test_too_many_or_few_are_refused(levels: int | None, choices: tuple[int, ...], actions: int, message: str) -> None:
     with pytest.raises(UserError, match=message):
         ActionLevels(levels, actions, choices)
     assert [len(ActionLevels(levels, actions).table) for levels, actions in ((10, 3), (2, 9))] == [MOST, 512]

@@ -1,5 +1,7 @@
 """Densities, advantages, temporal differences and returns of segments."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -79,9 +81,7 @@ def test_squashed_samples_their_log_probability_and_gradients_equal_torch() -> N
     assert np.isfinite(log_prob[1:]).all()
 
 
-FORMS = [
-    AdvantageForm(c, bounded, softplus) for c in (0.5, 1.0) for bounded in (True, False) for softplus in (True, False)
-]
+FORMS = [AdvantageForm(*form) for form in product((0.5, 1.0), (True, False), (True, False))]
 
 
 def values(outputs: np.ndarray, action: np.ndarray, form: AdvantageForm) -> tuple[np.ndarray, np.ndarray]:

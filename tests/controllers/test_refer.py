@@ -16,18 +16,8 @@ from replaybench.controllers.algorithms.naf import NAF, NAFConfig
 from replaybench.controllers.algorithms.vracer import VRACER, VRACERConfig
 from replaybench.controllers.interface.agent import LearnerSetting
 from replaybench.controllers.interface.noise import GaussianNoise
-from replaybench.controllers.losses.refer import (
-    Q_RET,
-    RECOUNT,
-    REWARD,
-    RHO,
-    TRUNCATED,
-    VALUE,
-    FarCount,
-    ReFER,
-    StoredReturns,
-    near_policy,
-)
+from replaybench.controllers.losses import refer as losses
+from replaybench.controllers.losses.refer import Q_RET, RECOUNT, REWARD, RHO, TRUNCATED, VALUE, FarCount, ReFER
 from replaybench.data.record import write_record
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.buffer_file import load_replay, replay_arrays, replay_facts
@@ -63,7 +53,7 @@ def test_betas_step_is_the_annealed_learning_rate_unless_given(rate: float | Non
 
 
 def test_near_policy_is_an_open_interval_without_nan() -> None:
-    found = [near_policy(rho, 4.0) for rho in (0.25, 0.26, 1.0, 3.9, 4.0, np.nan)]
+    found = [losses.near_policy(rho, 4.0) for rho in (0.25, 0.26, 1.0, 3.9, 4.0, np.nan)]
     assert found == [False, True, True, True, False, False]
 
 
@@ -116,8 +106,9 @@ def test_without_bound_and_with_beta_1_it_is_plain_replay_bit_for_bit(kind: Any,
     assert not np.array_equal(plain, bounded)
 
 
-@each_learner
-def test_far_policy_samples_have_no_influence_under_rule_1(kind: Any, config: Any) -> None:
+@pytest.mark.slow
+def test_far_policy_samples_have_no_influence_under_rule_1() -> None:
+    kind, config = LEARNERS[1]
     found, drawn = [], off_policy_batch(2, 0, np.float64)
     rho = kind(config, LearnerSetting(TASK, 0, range(2), dtype=np.float64)).update(drawn)["rho"]
     far = (rho >= 2) | (rho <= 0.5)
@@ -126,10 +117,11 @@ def test_far_policy_samples_have_no_influence_under_rule_1(kind: Any, config: An
         agent = kind(config, LearnerSetting(TASK, 0, range(2), dtype=np.float64, refer=ReFER1(c=1.0)))
         drawn.reward[far] = reward
         agent.update(drawn)
-        found.append(agent.networks["critic" if kind is DDPG else "network"].parameters)
+        found.append(agent.network.parameters)
     np.testing.assert_array_equal(*found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("refer", [ReFER1(c=1.0), Both(c=1.0, beta=0.3), ReFER2(beta=0.3)])
 @pytest.mark.parametrize("far_samples", [0, B // 2, B])
 def test_ddpg_descends_equation_10_by_automatic_differentiation(refer: Any, far_samples: int) -> None:
@@ -160,6 +152,7 @@ def test_ddpg_descends_equation_10_by_automatic_differentiation(refer: Any, far_
         np.testing.assert_allclose(ours.gradient[0], theirs.gradient(), rtol=1e-7, atol=1e-10)
 
 
+@pytest.mark.slow
 @each_learner
 def test_with_beta_0_only_the_divergence_is_descended(kind: Any, config: Any) -> None:
     """Gradients equal finite differences of the mean divergence in the policy's weights; NAF's of all its weights."""
@@ -209,7 +202,8 @@ FIELDS = {"reward": 1, "terminated": 1, "exploration": 1}
 
 def make(strategy: str = "FIFO[Uniform]", members: int = 1, capacity: int = 12) -> tuple[Replay, Traces]:
     refer = ReFER(parse("FIFO[Uniform+ReFER]").refer, members, 1e-3)
-    rule = StoredReturns(refer, np.ones(1, np.int64), members, GAMMA, np.full(members, SCALE))  # at 0 all are recounted
+    steps, scale = np.ones(1, np.int64), np.full(members, SCALE)  # at step 0 all are recounted
+    rule = losses.StoredReturns(refer, steps, members, GAMMA, scale)
     replay = Replay(parse(strategy), FIELDS, capacity, 0, range(members), 4, traces=rule)
     assert replay.traces is not None
     return replay, replay.traces

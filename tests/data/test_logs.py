@@ -262,9 +262,7 @@ def test_rows_that_repeat_the_one_before_are_left_out(tmp_path: Path) -> None:
     start=st.floats(-1e3, 1e6),
     seed=st.integers(0, 1000),
 )
-def test_recordings_are_cut_exactly_at_their_gaps(
-    frequency: float, lengths: list[int], gap: float, start: float, seed: int
-) -> None:
+def test_recordings_are_cut_at_gaps(frequency: float, lengths: list[int], gap: float, start: float, seed: int) -> None:
     lengths = [60, *lengths]  # most steps are samples, so that the median is one
     jitter = np.random.default_rng(seed).uniform(-0.05, 0.05, sum(lengths))
     periods = 1 + jitter - jitter.mean()  # the clock is right in the long run

@@ -20,6 +20,7 @@ from commands import Patch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from refusals import refuses
+from tiers import slow
 
 from replaybench.data.array_check import own_item, pack
 from replaybench.data.documents import parse_json, read_json, read_toml
@@ -113,7 +114,7 @@ def test_parts_that_are_not_there_are_named(record: Path) -> None:
         refuses("no such part", opened.read, "numbers", rows=slice(1, 2))
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", slow(FORMS, but=[None]))
 def test_reading_one_member_touches_its_bytes_only(tmp_path: Path, form: Any) -> None:
     """50 members of 640 kB: one costs its own blocks and the header's, a few rows a block."""
     path, array = tmp_path / "x.h5", RNG.integers(0, 1 << 32, (50, 80_000, 2), np.uint32)
@@ -202,9 +203,7 @@ def test_foreign_files_and_those_of_another_kind_are_refused(record: Path, tmp_p
 
 
 @pytest.mark.parametrize("error", [UserError, OSError, KeyboardInterrupt, MemoryError])
-def test_a_failed_read_under_hdf5_comes_out_as_itself(
-    record: Path, error: type[BaseException], monkeypatch: Patch
-) -> None:
+def test_a_failed_read_under_hdf5_raises_itself(record: Path, error: type[BaseException], monkeypatch: Patch) -> None:
     """Whichever of the library's reads fails, it neither crashes, hangs nor hides the reason.
 
     Each is an exception of its own: one that is kept holds HDF5's handles, and HDF5 crashes over them at exit.
@@ -374,7 +373,7 @@ def test_a_column_that_breaks_its_word_leaves_the_old_file(tmp_path: Path, fault
     assert [entry.name for entry in tmp_path.iterdir()] == ["x.h5"]
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", slow(FORMS, but=[None]))
 def test_writing_needs_no_second_copy_in_memory(tmp_path: Path, form: Any) -> None:
     """Write 256 MB with strided columns: the resident memory of a fresh process grows by less than 64 MB."""
     program = (
@@ -392,15 +391,16 @@ def test_writing_needs_no_second_copy_in_memory(tmp_path: Path, form: Any) -> No
     assert grown < 64e6
 
 
-def test_a_process_that_met_a_damaged_record_ends_in_order(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["inspect", *slow(["replay"])])
+def test_a_process_that_met_a_damaged_record_ends_in_order(command: str, tmp_path: Path) -> None:
     """HDF5 crashed at exit where an exception kept its handle of the file object open."""
     path = tmp_path / "damaged.h5"
     write_record(path, "buffer", {}, {"a": np.arange(1000.0)})
     flip(path, 600)
-    for words in (["-m", "replaybench", "inspect", str(path)], ["-m", "replaybench", "replay", str(path)]):
-        ended = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
-        assert ended.returncode == 2, ended.stderr
-        assert "damaged" in ended.stderr
+    words = [sys.executable, "-m", "replaybench", command, str(path)]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2, ended.stderr
+    assert "damaged" in ended.stderr
 
 
 FULL_DISK = """
@@ -423,23 +423,22 @@ except UserError as error:
 """
 
 
-@pytest.mark.parametrize(
-    "write",
-    [
-        "write_record(path, 'buffer', {}, {'a': np.zeros((4, 100_000))})",
-        "write_policy(path, {'a': np.zeros(1 << 20)}, {})",
-        "write_results(path, xr.Dataset({'reward': ('x', np.random.default_rng(0).random(500_000))}))",
-        "write_dataset(path.parent / 'a-v0', 'a-v0', [episode], Box(-1, 1, (9,)), Box(-1, 1, (1,)), None, {})",
-    ],
-    ids=["HDF5", "safetensors", "netCDF", "Minari"],
-)
-def test_running_out_of_room_inside_a_library(write: str, tmp_path: Path) -> None:
+WRITERS = {
+    "HDF5": "write_record(path, 'buffer', {}, {'a': np.zeros((4, 100_000))})",
+    "safetensors": "write_policy(path, {'a': np.zeros(1 << 20)}, {})",
+    "netCDF": "write_results(path, xr.Dataset({'reward': ('x', np.random.default_rng(0).random(500_000))}))",
+    "Minari": "write_dataset(path.parent / 'a-v0', 'a-v0', [episode], Box(-1, 1, (9,)), Box(-1, 1, (1,)), None, {})",
+}
+
+
+@pytest.mark.parametrize("library", slow(WRITERS, but=["HDF5"]))
+def test_running_out_of_room_inside_a_library(library: str, tmp_path: Path) -> None:
     """The operating system stops a real writer at 1 MB; the line names the file, the old file stays.
 
     The HDF5 library crashes at exit when it cannot write what it holds, so results are written to memory first.
     """
     path = tmp_path / "full.h5"
-    words = [sys.executable, "-c", FULL_DISK.replace("WRITE", write), str(path)]
+    words = [sys.executable, "-c", FULL_DISK.replace("WRITE", WRITERS[library]), str(path)]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 1
     assert re.match(rf"no room to write {tmp_path}\S+: free some disk space[^\n]*\n$", done.stderr)

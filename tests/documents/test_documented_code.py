@@ -140,9 +140,7 @@ def test_what_a_page_shows_runs(page: str, kept_runs: tuple[Path, set[tuple[str,
 
 
 def test_all_that_is_left_out_is_shown() -> None:
-    shown = [
-        line for page in pages() for _, language, text in blocks(page) if language == "sh" for line in text.splitlines()
-    ]
+    shown = [line for page in pages() for _, lang, text in blocks(page) if lang == "sh" for line in text.splitlines()]
     assert [start for start in NOT_RUN if not any(line.startswith(start) for line in shown)] == []
 
 

@@ -283,6 +283,7 @@ def test_substeps_make_physics_steps_finer() -> None:
         refuses("give a whole number of 1 or more", bullet_plant, "Ant", substeps=wrong)
 
 
+@pytest.mark.slow
 def test_pybullet_is_imported_late_and_silently() -> None:
     code = """if True:
         import sys, replaybench.envs.bullet.engine as engine, replaybench.envs.registry as registry

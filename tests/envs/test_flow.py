@@ -43,9 +43,7 @@ def rates(state: np.ndarray, push: np.ndarray, table: np.ndarray, laws: Laws = H
     axis, normal = np.array([math.cos(theta), math.sin(theta)]), np.array([-math.sin(theta), math.cos(theta)])
     weaken = np.array([1.0, coupling, 1.0, coupling])
     ends = [(x, y) + s * 0.2887 * axis for s in (-1, 1)]
-    rear, front = (
-        np.array(look_up(table, end[0], end[1], phase % 1.0, 1 / laws.period - 1 / PERIOD)) * weaken for end in ends
-    )
+    rear, front = (np.array(look_up(table, a, b, phase % 1.0, 1 / laws.period - 1 / PERIOD)) * weaken for a, b in ends)
     water, carried = (rear + front)[:2] / 2, laws.carried * (rear + front)[2:] / 2
     spin = omega - (front - rear)[:2] @ normal / (2 * 0.2887)
     slip = state[3:5] - water
@@ -73,6 +71,7 @@ def moved(state: np.ndarray, push: np.ndarray, laws: Laws = HELD) -> tuple[float
     return accelerations(law(laws), *pose, v, w, omega, coupling, phase, push[0], push[1], push[2], wake_table())
 
 
+@pytest.mark.slow
 @BOTH
 def test_the_rates_are_those_of_the_equations(laws: Laws) -> None:
     rng = np.random.Generator(np.random.PCG64(1))
@@ -84,6 +83,7 @@ def test_the_rates_are_those_of_the_equations(laws: Laws) -> None:
         assert (settled - state[6]) / laws.period == pytest.approx(exact[6], abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("period", [HELD.period, FREE.period, 0.8 * FREE.period])
 def test_accelerations_of_the_water_match_any_period(period: float) -> None:
     """An ellipse without forces takes over the acceleration of the water that passes the two points of its chord."""
@@ -117,6 +117,7 @@ def oracle(state: np.ndarray, table: np.ndarray, laws: Laws = HELD) -> np.ndarra
     return np.asarray(found.y[:, -1])
 
 
+@pytest.mark.slow
 @BOTH
 def test_a_step_of_an_action_is_accurate_against_scipy(laws: Laws) -> None:
     error = []
@@ -128,6 +129,7 @@ def test_a_step_of_an_action_is_accurate_against_scipy(laws: Laws) -> None:
     assert np.quantile(error, 0.9) < 1e-2
 
 
+@pytest.mark.slow
 def test_steps_converge_with_the_second_order() -> None:
     """In the free stream, which has no kinks between nodes."""
     table, found = stream(), []
@@ -139,12 +141,14 @@ def test_steps_converge_with_the_second_order() -> None:
     np.testing.assert_allclose(error[:-1] / error[1:], 4.0, rtol=0.15)
 
 
+@pytest.mark.slow
 def test_an_ellipse_stops_where_it_leaves_the_box() -> None:
     state = np.array([[1.02, 0.0, 0.0, -0.5, 0.0, 0.0, 0.15, 0.0]])
     assert move(state, 0, -0.5, 0.0, 0.0, (1.0, 4.0, 1.0), 1.0, 20, law(), wake_table())
     assert 0.95 < state[0, 0] < 1.0
 
 
+@pytest.mark.slow
 @BOTH
 def test_sensors_show_the_flow_relative_to_the_body(laws: Laws) -> None:
     """Those of the free wake tell a share of it, which differs along and across the chord."""
@@ -346,11 +350,9 @@ def test_the_flow_is_smooth_at_the_centre_of_a_vortex() -> None:
 def test_the_table_holds_the_street_at_its_nodes() -> None:
     rng = np.random.Generator(np.random.PCG64(0))
     for i, j, p in zip(*(rng.integers(0, n, 50) for n in (wake.NODES, wake.NODES, wake.PHASES)), strict=True):
-        x, y = wake.LEFT_EDGE + wake.SPACING * i, wake.LOWER_EDGE + wake.SPACING * j
+        x, y, phase = wake.LEFT_EDGE + wake.SPACING * i, wake.LOWER_EDGE + wake.SPACING * j, p / wake.PHASES
         # 1e-9 of a phase keeps the query off the boundary of two cells, where either one is right.
-        np.testing.assert_allclose(
-            look_up(wake_table(), x, y, p / wake.PHASES + 1e-9, 0.0), at(x, y, p / wake.PHASES), atol=2e-5
-        )
+        np.testing.assert_allclose(look_up(wake_table(), x, y, phase + 1e-9, 0.0), at(x, y, phase), atol=2e-5)
 
 
 def test_interpolation_between_the_nodes_is_accurate() -> None:

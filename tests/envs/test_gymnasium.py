@@ -8,11 +8,14 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from tiers import slow
 
 import replaybench.envs  # noqa: F401 (registers the plants)
 from replaybench.envs.ode.pendulum import Pendulum
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import missing, plant_names, register_gymnasium
+
+ONE_PER_ENGINE = ("Pendulum", "Magman", "MujocoHopper", "BulletHopper", "Drafting")
 
 
 def test_the_single_view_is_a_population_of_one() -> None:
@@ -65,7 +68,7 @@ def test_wrappers_and_gymnasiums_own_vectors_work() -> None:
     np.testing.assert_allclose(sync.step(np.zeros((2, 4), np.float32))[1], reward[0], rtol=1)
 
 
-@pytest.mark.parametrize("name", [name for name in plant_names() if not missing(name)])
+@pytest.mark.parametrize("name", slow((name for name in plant_names() if not missing(name)), but=ONE_PER_ENGINE))
 def test_pictures_show_the_state_and_leave_it_alone(name: str) -> None:
     env, other = PopulationEnv(name, 2, render_mode="rgb_array"), PopulationEnv(name, 2)
     action = np.stack([-np.ones(env.action_space.shape[1]), np.ones(env.action_space.shape[1])])
@@ -83,6 +86,7 @@ def test_pictures_show_the_state_and_leave_it_alone(name: str) -> None:
     other.close()
 
 
+@pytest.mark.slow
 def test_an_id_alone_finds_its_module_in_a_fresh_process() -> None:
     code = 'import gymnasium; gymnasium.make("replaybench.envs:replaybench/Pendulum-v0").reset(seed=0)'
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)

@@ -321,9 +321,7 @@ gymnasium.register("own/Easier-v0", easier, max_episode_steps=200)
 """
 
 
-def test_fingerprints_of_tasks_depend_on_code_and_settings_not_on_folders(
-    tmp_path: Path, registered: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fingerprints_are_of_code_not_folders(tmp_path: Path, registered: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What makes it counts, too, though neither its class nor its wrapper is the user's."""
 
     def fingerprint(folder: str, source: str) -> str:
@@ -345,9 +343,7 @@ def test_fingerprints_of_tasks_depend_on_code_and_settings_not_on_folders(
     assert made[0] == made[2] != made[1]
 
 
-def test_a_task_of_mujocos_leaves_no_log_in_the_users_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_no_log_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     _plant_of.cache_clear()
     make_plant("gymnasium:HalfCheetah-v5")

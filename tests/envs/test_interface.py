@@ -136,9 +136,7 @@ def test_missing_declarations_are_named() -> None:
         (Magman, "mass", -1.0, "positive, not -1.0$"),
     ],
 )
-def test_parameters_are_finite_and_what_is_divided_by_is_positive(
-    plant: type[OdePlant], parameter: str, value: Any, told: str
-) -> None:
+def test_parameters_are_finite_divisors_positive(plant: type[OdePlant], parameter: str, value: Any, told: str) -> None:
     refuses(f"^{plant.__name__}: {parameter} must be {told}", plant, **{parameter: value})
 
 

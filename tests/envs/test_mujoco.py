@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from refusals import refuses
 from scipy import stats
+from tiers import slow
 
 from replaybench.envs.mujoco.arms import LINKS, AcerReacher3
 from replaybench.envs.mujoco.plant import BLOWN_UP, MujocoEngine, MujocoPlant, gymnasium_assets, load_model
@@ -92,7 +93,7 @@ def step_both(engine: MujocoEngine, peer: Any, action: np.ndarray) -> bool:
 
 @pytest.mark.parametrize(
     ("task", "ours", "theirs"),
-    [
+    slow([
         *((task, {}, {}) for task in TASKS),
         ("Hopper", {"healthy_z_min": 1.2, "healthy_angle_max": 0.3, "ctrl_cost_weight": 0.5, "healthy_reward": 3.0},
          {"healthy_z_range": (1.2, np.inf), "healthy_angle_range": (-0.3, 0.3), "ctrl_cost_weight": 0.5,
@@ -105,7 +106,7 @@ def step_both(engine: MujocoEngine, peer: Any, action: np.ndarray) -> bool:
          {"healthy_z_range": (0.2, 2.0), "contact_cost_weight": 1e-3, "contact_cost_range": (-np.inf, 2.0)}),
         ("Reacher", {"reward_dist_weight": 3.0, "reward_control_weight": 0.5},
          {"reward_dist_weight": 3.0, "reward_control_weight": 0.5}),
-    ],
+    ], but=[("Hopper", {}, {}), ("InvertedDoublePendulum", {}, {})]),
 )  # fmt: skip
 def test_steps_from_equal_states_equal_gymnasiums(task: str, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
     engine, peer = started(plant_of(task, **ours), 1), peer_of(task, **theirs)
@@ -182,9 +183,7 @@ def test_threads_change_no_number(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", ["HalfCheetah", "Ant"])
-def test_a_member_that_blows_up_terminates_alone_without_output(
-    task: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_member_that_blows_up_terminates_alone(task: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     env, other = (PopulationEnv(f"Mujoco{task}", 3) for _ in range(2))
     for population in (env, other):
         population.reset(seed=2)

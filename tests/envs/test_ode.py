@@ -134,10 +134,7 @@ def test_a_step_is_accurate_to_a_small_part_of_the_range(plant: OdePlant, tolera
 
 @pytest.mark.parametrize(
     ("plant", "state", "u", "seconds"),
-    [
-        (Pendulum(), [[1.0, 2.0]], [[1.5]], 0.1),
-        (Magman(), [[0.03, 0.1]], [[0.1, 0.3, 0.2, 0.4]], 0.04),
-    ],
+    [(Pendulum(), [[1.0, 2.0]], [[1.5]], 0.1), (Magman(), [[0.03, 0.1]], [[0.1, 0.3, 0.2, 0.4]], 0.04)],
 )
 def test_the_error_falls_with_the_fourth_power_of_the_step(plant: OdePlant, state: Any, u: Any, seconds: float) -> None:
     start, action = np.array(state), np.array(u)

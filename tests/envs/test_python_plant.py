@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from refusals import refuses
 from scipy.linalg import expm
+from tiers import slow
 
 from replaybench.envs import registry
 from replaybench.envs.foreign.dm_suite import SuiteMember, SuitePlant
@@ -197,7 +198,7 @@ def flat(step: Any) -> np.ndarray:
 
 
 @needs_suite
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", slow(NAMES, but=["AcerCartpole"]))
 def test_members_equal_dm_controls_environment(name: str) -> None:
     env = PopulationEnv(name, 2, seed=5)
     plant = env.plant

@@ -8,16 +8,9 @@ import pytest
 from refusals import refuses
 
 from replaybench.envs.ode.magman import Magman
-from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.registry import PLANTS, is_installed, make_plant, missing, plant_class, plant_names
 
 EXAMPLE = Path(__file__).parents[2] / "replaybench" / "examples" / "cart_pole.py"
-
-
-def parameters_of(name: str, **parameters: float) -> tuple[float, ...]:
-    plant = make_plant(name, **parameters)
-    assert isinstance(plant, OdePlant)
-    return plant.params()
 
 
 def test_plants_are_made_by_name_with_parameters() -> None:
@@ -30,16 +23,17 @@ def test_plants_are_made_by_name_with_parameters() -> None:
 
 
 def test_a_plant_is_made_from_a_file_that_is_read_again_when_edited(tmp_path: Path) -> None:
-    assert plant_class(f"{EXAMPLE}:CartPole") is plant_class(f"{EXAMPLE}:CartPole")
-    assert parameters_of(f"{EXAMPLE}:CartPole", length=0.4) == (0.5, 0.2, 0.4, 0.1)
-    (tmp_path / "beside.py").write_text("MASS = 3.0\n")
-    path = tmp_path / "own.py"
-    text = EXAMPLE.read_text().replace("cart: float = 0.5", "cart: float = MASS")
-    path.write_text(text.replace("import math\n", "import math\nfrom beside import MASS\n"))
+    tank, path = EXAMPLE.with_name("two_tank.py"), tmp_path / "own.py"
+    assert plant_class(f"{tank}:TwoTank") is plant_class(f"{tank}:TwoTank")
+    changed = vars(make_plant(f"{tank}:TwoTank", rim=0.5))
+    assert (changed["area"], changed["outlet"], changed["rim"]) == (1.5e-2, 5e-5, 0.5)
+    (tmp_path / "beside.py").write_text("AREA = 3.0\n")
+    text = tank.read_text(encoding="utf-8").replace("area: float = 1.5e-2", "area: float = AREA")
+    path.write_text(text.replace("import numpy as np\n", "import numpy as np\nfrom beside import AREA\n", 1), "utf-8")
     before = list(sys.path)
-    assert parameters_of(f"{path}:CartPole")[0] == 3.0
-    path.write_text(path.read_text().replace("= MASS", "= 2 * MASS"))
-    assert parameters_of(f"{path}:CartPole")[0] == 6.0
+    assert vars(make_plant(f"{path}:TwoTank"))["area"] == 3.0
+    path.write_text(path.read_text(encoding="utf-8").replace("= AREA", "= 2 * AREA"), "utf-8")
+    assert vars(make_plant(f"{path}:TwoTank"))["area"] == 6.0
     assert sys.path == before
 
 

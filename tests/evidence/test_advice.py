@@ -15,6 +15,7 @@ from commands import Capsys, Patch, call, refused
 from made_results import made_results
 from refusals import refuses
 from rich.console import Console
+from tiers import slow
 
 from benchmarks.evidence.advice_evidence import evidence
 from replaybench.envs.interface.plant import Params, Vector
@@ -210,9 +211,7 @@ SURE = "over 9 seeds, significant;"
         (0.9, 0, 0.8, 3, "more speak for Resv(100)[Uniform] (+3 to +0): .* have to come within 0.01"),
     ],
 )
-def test_what_would_turn_the_proposal_is_what_decides(
-    mine: float, votes_mine: int, its: float, votes_its: int, change: str
-) -> None:
+def test_what_would_turn_the_proposal(mine: float, votes_mine: int, its: float, votes_its: int, change: str) -> None:
     chosen, rival = probe("FIFO", mine, votes_mine), probe("Resv", its, votes_its)
     ranked = sorted((chosen, rival), key=lambda each: -each.mean)
     assert choose(ranked) is chosen
@@ -233,9 +232,8 @@ def test_a_failed_run_counts_as_nothing_learned() -> None:
     assert failed.mean == pytest.approx(0.6, abs=0.01)
 
 
-def test_advice_from_the_command_line_and_again_from_what_it_left(
-    tmp_path: Path, capsys: Capsys, monkeypatch: Patch
-) -> None:
+@pytest.mark.slow
+def test_advice_from_the_command_line_and_from_what_it_left(tmp_path: Path, capsys: Capsys, monkeypatch: Patch) -> None:
     monkeypatch.setattr("replaybench.experiments.sweep.run_locally", run_here)
     words = "advise --plant PendulumDCSC --seeds 2 --episodes 20 --budget-minutes 9 --probes 1 --workers 1"
     asked = (*words.split(), "--set", "replays_per_experience=0.5", "--output", tmp_path / "advice")
@@ -336,6 +334,7 @@ def test_a_capacity_overwrites_and_fits_into_the_memory(asked: int, batch: int, 
     assert procedure.room_of(asked, 2000, batch, memory) == room
 
 
+@pytest.mark.slow
 def test_without_an_answer_of_the_rule_half_of_the_run_is_kept(tmp_path: Path, monkeypatch: Patch) -> None:
     """With 10,000 slots all probes of 8,000 steps would be the same run."""
     advice, capacities = asked(tmp_path, monkeypatch, None, 40, 8)
@@ -351,7 +350,7 @@ def test_runs_that_overwrote_nothing_are_not_judged(capacity: int, judged: bool,
     assert said(advice.cautions, "not judged", "FIFO[Uniform]") != judged
 
 
-@pytest.mark.parametrize("solved", [True, False], ids=["with μ_r", "without"])
+@pytest.mark.parametrize("solved", [True, *slow([False])], ids=["with μ_r", "without"])
 def test_where_nothing_beats_random_control_nothing_is_proposed(solved: bool, tmp_path: Path, capsys: Capsys) -> None:
     data = made(tmp_path)
     data["reward"] -= 3.0
@@ -384,6 +383,7 @@ def test_a_folder_that_advise_wrote_names_its_run(tmp_path: Path) -> None:
     refuses(f"holds no results.nc; name {tmp_path}/2-probes$", advised, tmp_path)
 
 
+@pytest.mark.slow
 def test_strategies_of_a_stopped_sweep_are_compared_on_seeds_that_both_ran(tmp_path: Path) -> None:
     data = made(tmp_path)
     for place, gone in ((1, slice(4, 6)), (2, slice(0, 2))):
@@ -407,10 +407,8 @@ def test_strategies_that_are_not_known_here_are_passed_over(tmp_path: Path) -> N
     ("study", "decay"),
     [
         (None, None),
-        ("plant = 3", None),
-        ("[plant]\nPendulumDCSC = 5", None),
-        ("learner = 3", None),
-        ("[learner.DDPG]\ntau = 0.01\n", 1.0),
+        *slow((wrong, None) for wrong in ("plant = 3", "[plant]\nPendulumDCSC = 5", "learner = 3")),
+        *slow([("[learner.DDPG]\ntau = 0.01\n", 1.0)]),
         ("[learner.DDPG.exploration]\nlast_amplitude = 0.1", 1.0),
         ('[learner.DDPG.exploration]\nfirst_amplitude = "a"\nlast_amplitude = 0.1', 1.0),
     ],
@@ -432,9 +430,7 @@ def test_decay_is_that_of_the_study_or_not_known(study: str | None, decay: float
         (("--plant", "PendulumDCSC", "--learner", "ACER", "--memory", "199"), "than a batch of 200; ask for 200"),
     ],
 )
-def test_bad_input_is_one_line(
-    words: tuple[str, ...], part: str, tmp_path: Path, capsys: Capsys, monkeypatch: Patch
-) -> None:
+def test_one_line_errors(words: tuple[str, ...], part: str, tmp_path: Path, capsys: Capsys, monkeypatch: Patch) -> None:
     monkeypatch.chdir(tmp_path)
     assert part in refused(capsys, "advise", *words)
 
@@ -450,6 +446,7 @@ def test_the_budget_pays_for_references_and_for_cells_that_wait_for_a_core(tmp_p
     assert budgets == [(480, 3), (240, 3), (799, 4)]
 
 
+@pytest.mark.slow
 def test_the_steps_of_an_iteration_are_known_by_the_plant(tmp_path: Path) -> None:
     """Only the mean length of the episodes that ended in it is stored."""
     data = made(tmp_path)
@@ -485,6 +482,7 @@ def test_runs_without_references_are_ranked_and_none_has_failed(tmp_path: Path) 
     assert all(0 <= each.mean <= 1 for each in advice.probes)
 
 
+@pytest.mark.slow
 def test_collapsed_runs_have_no_capacity(tmp_path: Path) -> None:
     """Doing nothing is a little better than random control, of which nine tenths are no performance."""
     data = made(tmp_path)

@@ -13,6 +13,7 @@ from commands import Capsys, Patch
 from made_results import made_results
 from refusals import refuses
 from rich.console import Console
+from tiers import slow
 
 from benchmarks.tables.claims import why_not
 from replaybench.data.run_folder import RunFolder
@@ -202,6 +203,7 @@ def test_cells_may_lie_in_two_runs_of_the_same_root_seed(tmp_path: Path) -> None
     assert (verdict.word, show.still_needed(verdict)) == ("undecided", "one seed is not enough")
 
 
+@pytest.mark.slow
 def test_seeds_of_other_root_seeds_count_too(tmp_path: Path) -> None:
     """Each is paired with its own; which of two runs is named first decides nothing."""
     one, two = (read_evidence(store(tmp_path / f"{root}", seeds=8, root_seed=root)) for root in (3, 7))
@@ -216,9 +218,7 @@ def test_seeds_of_other_root_seeds_count_too(tmp_path: Path) -> None:
     [
         {"learner": {"DDPG": {"batch_size": 32}}},
         {"plant": {"PendulumDCSC": {"damping": 4e-6}}},
-        {"capacity": 500},
-        {"discount": "horizon"},
-        {"observe": ("angle",)},
+        *slow([{"capacity": 500}, {"discount": "horizon"}, {"observe": ("angle",)}]),
     ],
 )
 def test_cells_under_other_settings_are_no_evidence(changed: dict[str, Any], tmp_path: Path) -> None:
@@ -230,9 +230,8 @@ def test_cells_under_other_settings_are_no_evidence(changed: dict[str, Any], tmp
     [
         ("FIFO[Uniform]", {"capacity": 40_000}, {"capacity": 10**6}, True),  # 200 episodes of 200 steps never fill it
         ("FIFO[Uniform]", {"capacity": 39_999}, {"capacity": 10**6}, False),
-        ("FIFO[PER]", {"capacity": 40_000}, {"capacity": 10**6}, False),
-        ("FULL[PER+IS]", {"horizon_steps": 10**6}, {}, False),
-        ("FULL[PER]", {"horizon_steps": 10**6}, {}, True),  # has no schedule
+        *slow([("FIFO[PER]", {"capacity": 40_000}, {"capacity": 10**6}, False)]),
+        *slow((name, {"horizon_steps": 10**6}, {}, name == "FULL[PER]") for name in ("FULL[PER+IS]", "FULL[PER]")),
     ],
 )
 def test_settings_without_effect_are_no_difference(
@@ -377,6 +376,7 @@ def test_finished_cells_are_taken_from_the_folders_beside(tmp_path: Path, monkey
     assert take_over(study, tmp_path / "mine") == 0
 
 
+@pytest.mark.slow
 def test_scores_of_other_references_are_not_compared(tmp_path: Path) -> None:
     """The same runs, scored by two rules, would differ by what the references do."""
     one, other = (read_evidence(store(tmp_path / name, (name,))) for name in ENDS)
@@ -388,6 +388,7 @@ def test_scores_of_other_references_are_not_compared(tmp_path: Path) -> None:
     assert find(replace(BETTER, measure="reward"), runs) is not None, "rewards have no references"
 
 
+@pytest.mark.slow
 def test_claims_of_failed_runs_are_undecided_and_counted(tmp_path: Path, capsys: Capsys, monkeypatch: Patch) -> None:
     run = read_evidence(store(tmp_path / "run"))
     data = run.data.copy(deep=True)

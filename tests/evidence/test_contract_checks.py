@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from commands import Capsys, Patch, call
+from tiers import slow
 
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant
@@ -176,7 +177,7 @@ class Mine(OdePlant):
 """
 
 
-@pytest.mark.parametrize("wraps", [True, False])
+@pytest.mark.parametrize("wraps", [False, *slow([True])])
 def test_an_angle_that_nothing_wraps_is_found_however_slow_it_is(wraps: bool, tmp_path: Path) -> None:
     project = "    def project(x, p):\n        x[0] = wrap_angle(x[0])\n        return 0\n"
     promise = "periodic states stay in [−π, π)"

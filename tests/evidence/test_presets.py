@@ -12,6 +12,7 @@ import pytest
 from commands import Patch
 from refusals import refuses
 from rich.console import Console
+from tiers import slow
 
 from replaybench.evidence import preset as reproduce
 from replaybench.evidence.preset import Preset, Scale, preset_names, read_preset
@@ -20,10 +21,10 @@ from replaybench.experiments import progress as plain_lines
 from replaybench.experiments.plan import plan_warnings
 from replaybench.experiments.study import Cell
 
-SOME = ("debruin2018/fig3", "when/map")
+SOME = ("debruin2018/fig3", "debruin2018/fig12")
 
 
-@pytest.mark.parametrize("name", preset_names())
+@pytest.mark.parametrize("name", slow(preset_names(), only=["when/map"]))
 def test_is_a_study_at_every_scale(name: str) -> None:
     preset = read_preset(name)
     if preset.missing:
@@ -111,9 +112,7 @@ def test_the_list_counts_grid_points_not_blocks_of_seeds(listed: Callable[..., s
     assert "run once: 5 in all" in out
 
 
-def test_a_preset_whose_plants_are_not_installed_is_listed_with_what_it_needs(
-    listed: Callable[..., str], monkeypatch: Patch
-) -> None:
+def test_a_preset_of_missing_plants_is_listed_with_its_needs(listed: Callable[..., str], monkeypatch: Patch) -> None:
     needed = 'pip install "replaybench[dm]"'
     monkeypatch.setattr(f"{Preset.__module__}.missing", lambda plant: needed if "Acer" in plant else "")
     out = listed(names=("wang2017/fig3tasks", "debruin2018/fig3"))

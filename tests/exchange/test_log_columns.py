@@ -81,9 +81,7 @@ def cell(value: float, decimal: str, thousands: str) -> str:
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_one_recording_in_any_dialect_is_the_same_steps(
-    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_any_dialect_gives_the_same_steps(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("dialect")
     draw = data.draw
     encoding = draw(st.sampled_from(("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "cp1252")))

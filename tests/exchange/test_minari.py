@@ -366,22 +366,3 @@ def test_a_dataset_of_minaris_own_collector_is_read_in_the_tasks_units(task: str
     np.testing.assert_array_equal(arrays["terminated"][0, :, 0], ends)
     assert any("taken as Gymnasium's task's own" in line for line in summary.warnings)
     refuses("no other rate, not at 7 Hz", convert_dataset, "theirs/random-v0", plant, frequency=7.0)
-
-
-@pytest.mark.usefixtures("references")
-def test_d3rlpy_reads_an_export(tmp_path: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of Gym, which d3rlpy imports
-        datasets = pytest.importorskip("d3rlpy.datasets", reason="d3rlpy is not installed")
-    arrays = collect(Pendulum(), episodes=2)
-    export_buffer(buffer(tmp_path / "b.h5", arrays), NAME)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        dataset, env = datasets.get_minari(NAME)
-    assert (dataset.size(), dataset.transition_count) == (4, 4 * (STEPS - 1)), "it passes over steps to a time limit"
-    first = dataset.episodes[0]
-    np.testing.assert_array_equal(first.observations, arrays["observation"][0, :STEPS])
-    np.testing.assert_array_equal(first.actions, arrays["action"][0, :STEPS])
-    np.testing.assert_array_equal(first.rewards, arrays["reward"][0, :STEPS])
-    assert not first.terminated
-    assert env.observation_space.shape == (2,)

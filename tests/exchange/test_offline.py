@@ -104,9 +104,7 @@ def test_another_form_of_a_table_keeps_nothing_of_the_old() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["FULL[Uniform]", "FIFO[Uniform]"])
-def test_every_experience_is_kept_in_segments_of_another_length(
-    strategy: str, tmp_path: Path, monkeypatch: Patch
-) -> None:
+def test_every_step_is_kept_in_segments_of_another_length(strategy: str, tmp_path: Path, monkeypatch: Patch) -> None:
     """What retention dropped leaves gaps, at which segments end: there are more of them than episodes let expect."""
     recording = recorded(
         tmp_path, plants=("PendulumDCSC",), learners=("ACER",), strategies=("Resv[Uniform]",), seeds=2, episodes=40,

@@ -101,9 +101,7 @@ def test_a_folder_that_no_sweep_wrote_names_its_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("plant", ["none.py:Mine", "gymnasium:evil:Foo-v0", "gymnasium:evil.py:Foo-v0"])
-def test_a_policy_file_runs_no_code_that_it_names(
-    plant: str, tmp_path: Path, capsys: Capsys, monkeypatch: Patch
-) -> None:
+def test_a_policy_file_runs_no_code_it_names(plant: str, tmp_path: Path, capsys: Capsys, monkeypatch: Patch) -> None:
     (tmp_path / "evil.py").write_text("raise SystemExit('it ran')\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -125,9 +123,7 @@ def test_a_policy_file_runs_no_code_that_it_names(
         (None, "mine.h", "mine.h exists already; remove it or choose another --output"),
     ],
 )
-def test_a_file_is_not_written_as_what_it_is_not_nor_over_another(
-    form: ExportForm | None, name: str, said: str, tmp_path: Path
-) -> None:
+def test_wrong_or_existing_files_are_refused(form: ExportForm | None, name: str, said: str, tmp_path: Path) -> None:
     path, mine = stored(tmp_path), tmp_path / "mine.h"
     mine.write_text("mine")
     refuses(said, export_policy, path, 0, form, tmp_path / name, None, None)

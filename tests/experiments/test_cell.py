@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from cells import DRIFTING, advanced, assert_reads_back, assert_resumes, small_cell, updates_of
 from scipy import stats
+from tiers import slow
 
 from replaybench.controllers.algorithms.ddpg import DDPG
 from replaybench.controllers.learner import Learner
@@ -31,10 +32,10 @@ def make_cell(strategy: str = "FULL[PER+IS]", **changes: Any) -> Cell:
     return small_cell(**{"strategies": (strategy,)} | usual | changes)
 
 
-NORMALISED = {"normalise": {"observations": True, "clip": 5.0, "rewards": True}}
+SCALED = {"normalise": {"observations": True, "clip": 5.0, "rewards": True}}
 
 
-@pytest.mark.parametrize("every", [0, 50])
+@pytest.mark.parametrize("every", [*slow([0]), 50])
 def test_schedules_run_over_as_many_steps_as_asked(every: int) -> None:
     """A run of 4 episodes whose schedules take 6 is the beginning of a run of 6; beyond them they stay at their end."""
 
@@ -66,9 +67,7 @@ def test_evaluations_are_stored_and_change_no_training(tmp_path: Path) -> None:
     ("learner", "frequency", "settings"),
     [("ACER", 10.0, {}), ("ACER-discrete", 12.5, {"segment": 40}), ("ACER", 50.0, {"segment": 150, "batch_size": 2})],
 )
-def test_segments_that_end_with_their_episode_are_replayed_as_often(
-    learner: str, frequency: float, settings: dict[str, Any]
-) -> None:
+def test_short_segments_are_replayed_as_often(learner: str, frequency: float, settings: dict[str, Any]) -> None:
     """Episodes have 40, 50 and 200 steps. With updates for whole segments there were too few: 12.8 in place of 16."""
     learners = {learner: {**settings, "on_policy": False}}
     cell = make_cell("FULL[Uniform]", learners=(learner,), frequency=(frequency,), learner=learners)
@@ -105,7 +104,7 @@ def test_altered_actions_are_those_that_a_learner_can_take() -> None:
 def test_statistics_are_those_of_what_each_member_collected() -> None:
     """The buffer holds every step, and nothing of it is counted twice or left out; episodes of cart-poles end apart."""
     plants = (f"{EXAMPLES / 'cart_pole.py'}:CartPole",)
-    run = CellRun(make_cell("FIFO[Uniform]", plants=plants, capacity=10_000, learner={"DDPG": NORMALISED}))
+    run = CellRun(make_cell("FIFO[Uniform]", plants=plants, capacity=10_000, learner={"DDPG": SCALED}))
     for _ in range(2):
         run.advance()
     count, column = run.replay.count, run.replay.columns.column
@@ -125,10 +124,11 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("NAF", GAUSSIAN, "Resv[PER+IS+ReFER-2(0.05)]"),
     ("DDPG", GAUSSIAN, "FIFO[Uniform+ReFER-1(0.05)]"),
 ]
-WITH_REFER = [
+FIRST, *FURTHER = (
     make_cell(strategy, learners=(learner,), learner={learner: settings}, noise=(0.0,), seeds=2, episodes=6)
     for learner, settings, strategy in CASES
-]
+)
+WITH_REFER = [FIRST, *slow(FURTHER)]
 
 
 @pytest.mark.parametrize("cell", WITH_REFER, ids=lambda cell: cell.strategy)
@@ -145,9 +145,7 @@ def test_counts_agree_with_what_is_stored(cell: Cell) -> None:
         assert (run.metrics["beta"][:, -1] < 1).all()
 
 
-NOISY = make_cell(
-    "Synth(state=0.2)*FIFO[Uniform]", learner={"DDPG": {"exploration": {"form": "parameter"}} | NORMALISED}
-)
+NOISY = make_cell("Synth(state=0.2)*FIFO[Uniform]", learner={"DDPG": {"exploration": {"form": "parameter"}} | SCALED})
 
 
 @pytest.mark.parametrize("cell", [NOISY, *WITH_REFER], ids=lambda cell: cell.strategy)
@@ -277,9 +275,7 @@ def forge(source: Path, folder: Path, key: str, value: Any) -> Path:
 
 
 @pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in REFUSED.items() for value in values])
-def test_wrong_facts_are_one_line_with_the_remedy(
-    key: str, value: Any, sound: tuple[Cell, Path], tmp_path: Path
-) -> None:
+def test_wrong_facts_are_one_line_with_a_remedy(key: str, value: Any, sound: tuple[Cell, Path], tmp_path: Path) -> None:
     cell, source = sound
     path = forge(source, tmp_path / "cell", key, value)
     with pytest.raises(UserError, match=f": remove {path} to run this cell from its start$") as told:

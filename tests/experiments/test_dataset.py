@@ -27,9 +27,7 @@ from replaybench.runtime.errors import UserError
 from replaybench.runtime.provenance import Code, ComputeSession, session_facts
 
 EPISODES = 20
-CODES = [
-    Code(commit, dirty, {}, "one", "here", "os") for commit, dirty in (("abc", True), ("abc", False), (None, None))
-]
+CODES = [Code(sha, dirty, {}, "one", "here", "os") for sha, dirty in (("abc", True), ("abc", False), (None, None))]
 ENDS = {"PendulumDCSC": (-10.0, -5.0), "Magman": (-10.0, -8.001)}
 """Rewards of random control and of dynamic programming; Magman's are too close."""
 
@@ -329,10 +327,11 @@ def test_what_is_too_large_is_not_unpacked(sound: Path, tmp_path: Path, monkeypa
         read_results(sound)
 
 
-FEW = ("strategy", "seed", "commit", "reward", "mu_final_mean")
+FEW = ("strategy", "reward")
 MORE = (
     *("plant", "noise", "episode", "greedy_episode", "signal", "episode_metric", "update_every", "reward_greedy"),
-    *("reference_dp", "mu_final", "failed", "replayed_noise", "metric_spread", "reference_grid"),
+    *("reference_dp", "mu_final", "failed", "replayed_noise", "metric_spread", "reference_grid", "seed", "commit"),
+    "mu_final_mean",
 )
 """Arrays, one of each kind."""
 NEVER = {"complex", "compound", "lists", "references", "nothing", "one axis more", "huge", "group", "in another file"}

@@ -175,9 +175,7 @@ WORDS = ("sweep", "--plant", "PendulumDCSC", "--seeds", "2", "--episodes", "4", 
         (("--set", "device=gpu"), '"cuda:1" for one of several'),
     ],
 )
-def test_what_no_device_runs_is_refused_before_anything_starts(
-    words: tuple[str, ...], expected: str, capsys: Capsys, tmp_path: Path
-) -> None:
+def test_what_no_device_runs_is_refused(words: tuple[str, ...], expected: str, capsys: Capsys, tmp_path: Path) -> None:
     usual = () if "--set" in words else ("--set", "device=cuda")
     strategy = () if "--strategy" in words else ("--strategy", "FIFO[Uniform]")
     error = refused(capsys, *WORDS, "--output", tmp_path / "run", *strategy, *usual, *words)

@@ -61,9 +61,7 @@ def test_a_mask_makes_the_plant_partly_observed() -> None:
         ("ACER", "Synth(action=0.1)*FIFO[Uniform]", {"learner": {"ACER": {"segment": 1}}}, "trajectories"),
     ],
 )
-def test_what_cannot_work_is_refused_before_anything_is_computed(
-    learner: str, strategy: str, changes: dict[str, Any], message: str
-) -> None:
+def test_what_cannot_work_is_refused(learner: str, strategy: str, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         study(learner, strategy, **changes).cells()
 
@@ -72,9 +70,7 @@ def test_what_cannot_work_is_refused_before_anything_is_computed(
     ("learner", "strategy", "message"),
     [("DDPG", "FarPol[Uniform]", "V-RACER"), ("V-RACER", "Synth(action=0.1)*FIFO[Uniform]", "Synth")],
 )
-def test_what_a_buffer_cannot_do_for_a_learner_is_refused_in_the_plan(
-    learner: str, strategy: str, message: str, tmp_path: Path
-) -> None:
+def test_what_a_buffer_cannot_do_is_refused_in_plans(learner: str, strategy: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=message):
         plan(study(learner, strategy), RunFolder(tmp_path), 1)
 

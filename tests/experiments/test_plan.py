@@ -79,12 +79,12 @@ def test_what_a_plan_prints(tmp_path: Path, monkeypatch: Patch, capsys: Capsys) 
 
 
 def test_a_plan_of_many_blocks_asks_once_for_them(tmp_path: Path, monkeypatch: Patch, capsys: Capsys) -> None:
-    """A plant's source is read once, not for each of 2000 blocks."""
+    """A plant's source is read once, not for each of 200 blocks."""
     counted = Mock(wraps=make_plant)
     monkeypatch.setattr(studies, "make_plant", counted)
-    show_plan(Console(width=150), make_study(seeds=2000, block=1), tmp_path / "run", 2)
+    show_plan(Console(width=150), make_study(seeds=200, block=1), tmp_path / "run", 2)
     told = capsys.readouterr().out
-    assert all(part in told for part in ("2000 cells, 2000 to run", "2000 blocks"))
+    assert all(part in told for part in ("200 cells, 200 to run", "200 blocks"))
     assert len(told.splitlines()) < 15
     assert 0 < counted.call_count < 15
 
@@ -193,6 +193,7 @@ except NotCompiledError:
 """
 
 
+@pytest.mark.slow
 def test_nothing_is_compiled_where_only_stored_kernels_are_wanted(tmp_path: Path) -> None:
     env = {**os.environ, "REPLAYBENCH_CACHE": str(tmp_path)}
     for printed in ("compiled afterwards\n", ""):

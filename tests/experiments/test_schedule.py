@@ -164,9 +164,7 @@ def test_what_a_study_leaves_out_is_the_plants(tmp_path: Path) -> None:
     assert [(cell.frequency, cell.update_every) for cell in both] == [(10.0, 7), (50.0, 0)]
 
 
-def test_an_estimate_of_time_counts_updates_though_a_run_warms_up_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_estimate_counts_updates_though_runs_warm_up_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     probes: list[CellRun] = []
 
     def kept(cell: Cell) -> CellRun:
@@ -182,9 +180,7 @@ def test_an_estimate_of_time_counts_updates_though_a_run_warms_up_first(
 
 
 @pytest.mark.parametrize(("every", "phase"), [(0, None), (1, 10), (7, 10), (50, None)])
-def test_ere_acts_along_the_updates_of_an_episode(
-    every: int, phase: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ere_acts_along_an_episodes_updates(every: int, phase: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """However few updates are done at once: 20 steps are followed by 10. More than an episode's are their own phase."""
     seen: list[int] = []
     newest = ERE.newest

@@ -230,9 +230,7 @@ def without(data: xr.Dataset, **place: object) -> xr.Dataset:
 
 
 @pytest.mark.parametrize(("reference", "unit"), [(SCALED, 0.05), (RAW, 5.0)])
-def test_shared_differences_cancel_and_failed_runs_are_counted(
-    tmp_path: Path, reference: Reference, unit: float
-) -> None:
+def test_shared_differences_cancel_and_failed_runs_count(tmp_path: Path, reference: Reference, unit: float) -> None:
     rows = rows_of(results(tmp_path, reference))
     per, resv = rows["FULL[PER]"], rows["Resv[Uniform]"]
     assert rows["FIFO[Uniform]"].effect is None
@@ -310,9 +308,7 @@ def test_learners_are_compared_where_strategies_do_not_vary(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("axis", "values"), [("noise", [0, 0.1]), ("frequency", [50, 100]), ("plant", ["a", "b"])])
 @pytest.mark.parametrize("reference", [SCALED, RAW])
-def test_conditions_are_compared_if_scores_have_one_scale(
-    tmp_path: Path, axis: Axis, values: list[float], reference: Reference
-) -> None:
+def test_one_scale_compares_conditions(tmp_path: Path, axis: Axis, values: list[float], reference: Reference) -> None:
     one = results(tmp_path, reference, STRATEGIES[:1])
     other = one.copy(deep=True)
     for name in ("reward", "mu_final"):

@@ -11,6 +11,7 @@ import pytest
 from cells import small_study
 from drawn_studies import USABLE, stored
 from scipy.stats import beta, binom, bootstrap, false_discovery_control, permutation_test, trim_mean
+from tiers import slow
 
 from benchmarks.evidence.interval_coverage import CONTRASTS, SCORES, simulate, verdicts
 from replaybench.evidence.preset import read_preset
@@ -228,7 +229,7 @@ def test_strategies_are_grouped_by_capacity() -> None:
     assert by_capacity(unknown) == {None: {"FIFO[Uniform]": "FIFO[Uniform]"}}
 
 
-@pytest.mark.parametrize("scale", ["quick", "standard", "paper"])
+@pytest.mark.parametrize("scale", ["quick", *slow(["standard", "paper"])])
 def test_the_map_has_twelve_strategies_everywhere(scale: str) -> None:
     preset = read_preset("when/map")
     study = preset.study(scale)  # type: ignore[arg-type]

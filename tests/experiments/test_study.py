@@ -355,11 +355,11 @@ def test_an_edited_strategy_or_learner_is_another_cell(what: str, tmp_path: Path
 
 
 def test_an_edited_plant_is_another_cell(tmp_path: Path) -> None:
-    source, file = (EXAMPLES / "cart_pole.py").read_text(encoding="utf-8"), tmp_path / "own.py"
+    source, file = (EXAMPLES / "two_tank.py").read_text(encoding="utf-8"), tmp_path / "own.py"
     file.write_text(source, encoding="utf-8")
-    before = small_cell(plants=f"{file}:CartPole").id
-    file.write_text(source.replace("return ", "return 1.0 and ", 1), encoding="utf-8")
-    assert small_cell(plants=f"{file}:CartPole").id != before
+    before = small_cell(plants=f"{file}:TwoTank").id
+    file.write_text(source.replace("WANTED = 0.15", "WANTED = 0.16"), encoding="utf-8")
+    assert small_cell(plants=f"{file}:TwoTank").id != before
 
 
 SOON = {"SAC": {"warmup_episodes": 0}, "V-RACER": {"warmup_episodes": 1}}

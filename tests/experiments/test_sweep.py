@@ -70,6 +70,7 @@ def test_killed_at_once_it_leaves_no_results_of_another_study(tmp_path: Path, mo
 
 def test_stopped_at_once_it_keeps_the_scores_that_were_there(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(module, "run_locally", run_here)
+    monkeypatch.setattr("replaybench.api.draw_figures", lambda *_: [])
     before = sweep(TINY, tmp_path / "run", workers=1)["mu_final"]
     ending(monkeypatch, Interrupted(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
@@ -85,6 +86,7 @@ def test_what_went_wrong_is_told_on_a_full_disk(tmp_path: Path, monkeypatch: Pat
         sweep(TINY, tmp_path / "run", workers=1)
 
 
+@pytest.mark.slow
 def test_what_an_own_strategy_raises_is_one_line_and_finished_cells_have_results(tmp_path: Path) -> None:
     own, source = tmp_path / "own.py", (EXAMPLES / "newest_first.py").read_text(encoding="utf-8")
     before, line, after = source.partition("draws.probability[:] = np.nan")

@@ -69,9 +69,7 @@ def measure(case: str) -> Measured:
     told: dict[str, list[Any]] = {name: [] for name in ("serial", "probability", "weight", "actor weight", "rate")}
     for number in range(EPISODES):
         for t in range(STEPS):
-            step: dict[str, np.ndarray] = {
-                name: rng.random((MEMBERS, width), np.float32) for name, width in FIELDS.items()
-            }
+            step: dict[str, np.ndarray] = {name: rng.random((MEMBERS, n), np.float32) for name, n in FIELDS.items()}
             if rule:
                 step["far"] = step["reward"] > 0.7
             replay.add(step, np.ones(MEMBERS, np.bool_), np.full(MEMBERS, t == STEPS - 1))

@@ -13,6 +13,7 @@ import pytest
 import reference_cases
 import strategy_cases
 from golden_store import WITH, differing, plain, stored
+from tiers import slow
 
 KINDS: dict[str, ModuleType] = {
     "learners": learner_cases,
@@ -20,14 +21,11 @@ KINDS: dict[str, ModuleType] = {
     "plants": plant_cases,
     "references": reference_cases,
 }
-CASES = [
-    pytest.param(kind, case, marks=[pytest.mark.slow] if "memory" in case else [])  # recurrent: compiled for minutes
-    for kind, cases in KINDS.items()
-    for case in cases.CASES
-]
+CASES = [(kind, case) for kind, cases in KINDS.items() for case in cases.CASES]
+SLOW = [("learners", "SAC version=first"), ("references", "Magman"), *(part for part in CASES if "memory" in part[1])]
 
 
-@pytest.mark.parametrize(("kind", "case"), CASES, ids=lambda part: str(part))
+@pytest.mark.parametrize(("kind", "case"), slow(CASES, only=SLOW), ids=lambda part: str(part))
 def test_numbers_are_those_of_this_version(kind: str, case: str) -> None:
     golden = stored(kind)
     assert case in golden, f"store this version's numbers of {case}: see the top of this file"

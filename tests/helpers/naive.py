@@ -183,10 +183,8 @@ class NaiveReplay:
             return next(slot for slot, unit in enumerate(self.slots) if unit.serial == serial)
         assert name in ("TDE", "Expl")
         metric = (lambda unit: unit.error) if name == "TDE" else (lambda unit: unit.exploration)
-        smallest_first = sorted(
-            range(self.capacity), key=lambda slot: (metric(self.slots[slot]), self.slots[slot].arrived)
-        )
-        return smallest_first[self._victim_rank(self.strategy.retention, random.double())]
+        ordered = sorted(range(self.capacity), key=lambda slot: (metric(self.slots[slot]), self.slots[slot].arrived))
+        return ordered[self._victim_rank(self.strategy.retention, random.double())]
 
     def _farthest(self) -> list[int]:
         """The episode with the largest share of far steps, of several the oldest; that under way only if alone."""

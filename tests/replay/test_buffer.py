@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from buffers import FIELDS, fill, make, saved
+from tiers import slow
 
 from replaybench.evidence.contracts import difference
 from replaybench.replay.buffer import Replay, newest_batch
@@ -120,18 +121,10 @@ def structures(replay: Replay) -> int:
     return len(replay.orders) + (log or hasattr(replay.sampling, "sums"))
 
 
-@pytest.mark.parametrize(
-    "strategy",
-    [
-        "FIFO[Uniform]",
-        "Expl(1.2)[AER]",
-        "FULL[ERE]",
-        "Drop(0.3)*Resv[ERE]",
-        "FULL[PER+IS]",
-        "FIFO[PERprop]",
-        "Resv[ERE+PER]",
-    ],
-)
+FURTHER = ("Expl(1.2)[AER]", "FULL[ERE]", "Drop(0.3)*Resv[ERE]", "FULL[PER+IS]", "FIFO[PERprop]")
+
+
+@pytest.mark.parametrize("strategy", ["FIFO[Uniform]", "Resv[ERE+PER]", *slow(FURTHER)])
 def test_bytes_per_experience(strategy: str) -> None:
     replay = make(strategy, capacity=CAPACITY, batch=16)
     churn(replay)

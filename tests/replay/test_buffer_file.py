@@ -115,9 +115,7 @@ def test_what_cannot_continue_says_so(tmp_path: Path) -> None:
         ("FIFO[Uniform]", segment(6), "unit_filled", 7),
     ],
 )
-def test_a_file_that_would_lead_kernels_astray_is_refused(
-    tmp_path: Path, strategy: str, unit: Unit, name: str, change: float
-) -> None:
+def test_misleading_files_are_refused(tmp_path: Path, strategy: str, unit: Unit, name: str, change: float) -> None:
     """Checksums say that a file is as it was written, not that its writer meant well."""
     path = tmp_path / "buffer.h5"
     write(path, strategy, unit)

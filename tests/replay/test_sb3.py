@@ -20,6 +20,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from tiers import slow
 
 from replaybench.replay.sb3.buffer import FEEDBACK, StrategyReplayBuffer
 from replaybench.replay.sb3.learners import StrategyDDPG, StrategyLearner, StrategySAC, StrategyTD3
@@ -310,9 +311,7 @@ def one_update_written_out(
 
 @pytest.mark.parametrize("everywhere", [False, True])
 @pytest.mark.parametrize("kind", [StrategyDDPG, StrategyTD3, StrategySAC])
-def test_an_update_is_that_of_the_weighted_losses(
-    kind: type[StrategyLearner], everywhere: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_updates_weigh_losses(kind: type[StrategyLearner], everywhere: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     policy_kwargs = {"net_arch": [16, 16], "features_extractor_class": InDouble, "optimizer_class": torch.optim.SGD}
     settings: dict[str, Any] = {"policy_kwargs": policy_kwargs, "learning_rate": 0.1, "tau": 0.0, "gamma": 0.98}
     own = {StrategyTD3: {"policy_delay": 1, "target_policy_noise": 0.0}, StrategySAC: {"ent_coef": 0.25}}
@@ -392,13 +391,10 @@ def test_exploration_is_measured_when_experience_is_collected(kind: type[Strateg
     ("kind", "strategy"),
     [
         (StrategyDDPG, "TDE(1.2)[Annealed+FIS]"),
-        (StrategyTD3, "Expl(1.2)[ERE+PER]"),
-        (StrategySAC, "Drop(0.3)*FULL[PER+IS(all_networks=true)]"),
+        *slow([(StrategyTD3, "Expl(1.2)[ERE+PER]"), (StrategySAC, "Drop(0.3)*FULL[PER+IS(all_networks=true)]")]),
     ],
 )
-def test_learners_learn_are_saved_and_keep_nothing_of_a_phase(
-    kind: type[StrategyLearner], strategy: str, tmp_path: Path
-) -> None:
+def test_learners_learn_are_saved_and_keep_nothing(kind: type[StrategyLearner], strategy: str, tmp_path: Path) -> None:
     model = learner(kind, strategy, gradient_steps=-1)
     model.learn(50)
     assert model.replay_buffer.replay.updates == 50

@@ -182,9 +182,7 @@ OPERATION = st.one_of(
 @pytest.mark.parametrize("form", FORMS)
 @settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(1, 30), st.integers(0, 2**32), st.lists(OPERATION, min_size=3, max_size=12))
-def test_any_sequence_keeps_links_and_numbers(
-    form: str, capacity: int, seed: int, operations: list[tuple[Any, ...]]
-) -> None:
+def test_links_and_numbers_are_kept(form: str, capacity: int, seed: int, operations: list[tuple[Any, ...]]) -> None:
     pair = Pair(form, capacity, seed)
     pair.add(5)
     pair.draw()
@@ -228,9 +226,7 @@ def test_a_file_with_traces_needs_their_rule(tmp_path: Path) -> None:
         ("trace_last", "older", "latest step"),
     ],
 )
-def test_links_that_would_lead_kernels_astray_are_refused(
-    tmp_path: Path, name: str, change: int | str, words: str
-) -> None:
+def test_links_that_lead_kernels_astray_are_refused(tmp_path: Path, name: str, change: int | str, words: str) -> None:
     replay = filled("FIFO").replay
     state = saved(replay)
     if change == "itself":

@@ -38,6 +38,7 @@ def test_plants_move_in_a_film(plant: str, tmp_path: Path, capsys: Capsys) -> No
     assert "under random actions; rewards add up to" in text
 
 
+@pytest.mark.slow
 def test_speed_and_length_of_a_film(tmp_path: Path) -> None:
     show("gymnasium:MountainCar-v0", tmp_path / "film.gif", seconds=math.inf)
     with Image.open(tmp_path / "film.gif") as film:
@@ -118,6 +119,7 @@ def test_impossible_formats_are_refused(monkeypatch: Patch, tmp_path: Path) -> N
         check_output(tmp_path / "film.mp4")
 
 
+@pytest.mark.slow
 def test_without_a_display_no_window_is_tried() -> None:
     program = (
         "import os; [os.environ.pop(n, None) for n in ('DISPLAY', 'WAYLAND_DISPLAY', 'MPLBACKEND')]\n"

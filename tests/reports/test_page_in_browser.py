@@ -116,9 +116,8 @@ def test_strategies_and_learners_choose_series(page: Any) -> None:
     assert plot_of(page, "curves").evaluate(bands) == 2 * 5, "an upper and a lower end of each"
     uncheck(page, "strategy", 1)
     uncheck(page, "strategy", 3)
-    assert (
-        traces(page, "curves") == traces(page, "scores") == ["DDPG FIFO[PER]", "DDPG FULL[PER]", "DDPG FULL[Uniform]"]
-    )
+    left = ["DDPG FIFO[PER]", "DDPG FULL[PER]", "DDPG FULL[Uniform]"]
+    assert traces(page, "curves") == traces(page, "scores") == left
 
 
 def test_filters_choose_squares_of_response_surfaces(page: Any) -> None:

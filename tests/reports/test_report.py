@@ -15,6 +15,7 @@ import xarray as xr
 from commands import Patch
 from made_results import HOSTILE, made_results
 from made_snapshots import ROUNDS, add_snapshots
+from tiers import slow
 
 from replaybench.data.record import write_record
 from replaybench.experiments.dataset import AXES, add_scores
@@ -75,15 +76,14 @@ FIRST = [
         ((0.3, 0.9), 3, "FULL[PER] scored highest, but there are too few seeds", ["3 seeds are too few for a test"]),
     ],
 )
-def test_the_headline_is_that_of_the_test(
-    ends: tuple[float, ...], seeds: int, headline: str, words: list[str], tmp_path: Path
-) -> None:
+def test_the_headline(ends: tuple[float, ...], seeds: int, headline: str, words: list[str], tmp_path: Path) -> None:
     found, text = conclusion(study(tmp_path, *ends, seeds=seeds))
     assert found.startswith(headline)
     for each in words:
         assert each in text
 
 
+@pytest.mark.slow
 def test_equal_scores_are_called_equal(tmp_path: Path) -> None:
     """As those of buffers that never fill."""
 
@@ -101,6 +101,7 @@ def test_equal_scores_are_called_equal(tmp_path: Path) -> None:
     assert "highest" not in text
 
 
+@pytest.mark.slow
 def test_learners_that_do_not_beat_random_control_are_the_headline(tmp_path: Path) -> None:
     """If only one condition is so, the conclusion about the other stands."""
 
@@ -124,6 +125,7 @@ def test_learners_that_do_not_beat_random_control_are_the_headline(tmp_path: Pat
     assert "No learner beats random control at noise 0, 100 Hz." in text
 
 
+@pytest.mark.slow
 def test_small_rewards_and_references_are_not_written_as_0(tmp_path: Path) -> None:
     def tiny(data: xr.Dataset) -> xr.Dataset:
         data["reference_dp"][:] = np.nan
@@ -136,6 +138,7 @@ def test_small_rewards_and_references_are_not_written_as_0(tmp_path: Path) -> No
     assert not re.search(r"−0\.0+(?!\d)", page[page.index("<main") :])
 
 
+@pytest.mark.slow
 def test_runs_that_failed_at_once_are_counted(tmp_path: Path) -> None:
     """They have steps and no reward: all of one strategy, and only at 100 Hz."""
 
@@ -148,6 +151,7 @@ def test_runs_that_failed_at_once_are_counted(tmp_path: Path) -> None:
     assert "at noise 0 and at 50 and 100 Hz, though not in every combination of these: 3 cells of 8 seeds" in text
 
 
+@pytest.mark.slow
 def test_a_condition_in_which_every_run_failed_does_not_change_the_scale_of_others(tmp_path: Path) -> None:
     path = changed(study(tmp_path, 0.8, 0.3), lambda data: data["reward"].values[:, :, :, :, 0].fill(np.nan))
     assert responses_section(read_report_data(path)).notes == []
@@ -176,6 +180,7 @@ def test_the_highest_mean_is_no_lead_if_its_bad_seeds_failed(tmp_path: Path) -> 
     assert "ahead of" not in text
 
 
+@pytest.mark.slow
 def test_an_interrupted_sweep_is_called_incomplete(tmp_path: Path) -> None:
     def interrupt(data: xr.Dataset) -> None:
         data["reward"].values[..., 1, :, :] = data["episode_steps"].values[..., 1, :, :] = np.nan
@@ -191,6 +196,7 @@ def test_an_interrupted_sweep_is_called_incomplete(tmp_path: Path) -> None:
     assert "The sweep is not complete: 2 of its 4 cells had finished." in text
 
 
+@pytest.mark.slow
 def test_plants_without_a_reference_are_scored_by_their_own_metric(tmp_path: Path) -> None:
     """Here by returns of a tenth of the iterations; the other plant's scores are of episodes."""
 
@@ -245,6 +251,7 @@ def test_a_page_is_small_escapes_names_and_names_nothing_outside(report: Path) -
     assert not re.findall(r"<(?:link|img|iframe|script)[^>]+(?:src|href)=", html)
 
 
+@pytest.mark.slow
 def test_a_page_that_would_be_too_large_has_no_pictures(tmp_path: Path, monkeypatch: Patch) -> None:
     with_snapshots(tmp_path, read_results(study(tmp_path, 0.6, 0.9, seeds=5)))
     whole = make_report(tmp_path)
@@ -257,8 +264,8 @@ def test_a_page_that_would_be_too_large_has_no_pictures(tmp_path: Path, monkeypa
     assert "Policies and values: Its pictures are left out" in smaller
 
 
-def test_a_report_replaces_itself_and_no_other_file(report: Path, tmp_path: Path) -> None:
-    shutil.copy(report.parent / "results.nc", tmp_path)
+def test_a_report_replaces_itself_and_no_other_file(tmp_path: Path) -> None:
+    study(tmp_path, 0.9, 0.8)
     for _ in range(2):
         show_report(tmp_path, None)
     (tmp_path / "study.toml").write_text("mine")
@@ -282,6 +289,7 @@ def test_a_map_needs_two_retentions_with_the_same_two_samplings(tmp_path: Path) 
     assert len(maps(changed(four, lambda data: data.assign_coords(strategy=names)))["strategies"]) == 4 * 2
 
 
+@pytest.mark.slow
 def test_a_colour_means_the_same_in_all_maps_of_a_page(report: Path, tmp_path: Path) -> None:
     scaled = maps(report.parent)
     assert all(scaled.values())
@@ -336,12 +344,11 @@ def test_plotly_accepts_every_property_of_every_figure(report: Path) -> None:
     assert len(figures) > 60
 
 
-CELL = {"plant": "none", "parameters": {}, "fingerprint": ""}
+CELL, SHAPE = {"plant": "none", "parameters": {}, "fingerprint": ""}, "origin is not of shape"
 
 
 @pytest.mark.parametrize(
-    ("cell", "origin", "words"),
-    [(CELL, (3,), "origin is not of shape"), (CELL, (), "origin is not of shape"), (3, (1, 3, 10), "is missing")],
+    ("cell", "origin", "words"), [(CELL, (3,), SHAPE), *slow([(CELL, (), SHAPE), (3, (1, 3, 10), "is missing")])]
 )
 def test_damaged_snapshots_are_one_line(cell: Any, origin: tuple[int, ...], words: str, tmp_path: Path) -> None:
     with_snapshots(tmp_path, read_results(study(tmp_path, 0.5, seeds=2)).isel(frequency=[1]))

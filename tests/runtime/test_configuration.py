@@ -72,20 +72,11 @@ def test_mistakes_are_one_line(table: dict[str, Any], words: str) -> None:
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [
-        (0.44, "0.4 s"),
-        (9.94, "9.9 s"),
-        (9.96, "10 s"),
-        (59.4, "59 s"),
-        (59.6, "1 min"),
-        (125, "2 min 5 s"),
-        (599.4, "9 min 59 s"),
-        (599.6, "10 min"),
-        (3599, "1 h"),
-        (86_369, "23 h 59 min"),
-        (86_371, "1 day"),
+        (0.44, "0.4 s"), (9.94, "9.9 s"), (9.96, "10 s"), (59.4, "59 s"), (59.6, "1 min"), (125, "2 min 5 s"),
+        (599.4, "9 min 59 s"), (599.6, "10 min"), (3599, "1 h"), (86_369, "23 h 59 min"), (86_371, "1 day"),
         (3936 * 60, "2 days 18 h"),
     ],
-)
+)  # fmt: skip
 def test_time_is_told_in_its_largest_units(seconds: float, words: str) -> None:
     assert duration(seconds) == words
 

@@ -70,18 +70,11 @@ def load(folder: Path, *edits: tuple[str, str]) -> FunctionType:
 @pytest.mark.parametrize(
     "edit",
     [
-        ("LEFT = 1", "LEFT = 2"),
-        ("SMALL = 2", "SMALL = 3"),
-        ("[1.0, 2.0]", "[1.0, 2.5]"),
-        ("(2.5,", "(2.6,"),
-        ("x * GAINS", "x + GAINS"),
-        ("outer(3.0)", "outer(3.5)"),
-        ("scale * x", "scale + x"),
-        ("power=2", "power=3"),
-        ("math.sin", "math.cos"),
-        ("builder.fadd", "builder.fmul"),
+        ("LEFT = 1", "LEFT = 2"), ("SMALL = 2", "SMALL = 3"), ("[1.0, 2.0]", "[1.0, 2.5]"), ("(2.5,", "(2.6,"),
+        ("x * GAINS", "x + GAINS"), ("outer(3.0)", "outer(3.5)"), ("scale * x", "scale + x"), ("power=2", "power=3"),
+        ("math.sin", "math.cos"), ("builder.fadd", "builder.fmul"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("exact", [False, True])
 def test_every_edit_of_referenced_content_changes_the_hash(tmp_path: Path, edit: tuple[str, str], exact: bool) -> None:
     before, again, after = (content_hash([load(tmp_path, *edits)], exact=exact) for edits in ((), (), (edit,)))

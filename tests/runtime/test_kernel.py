@@ -201,6 +201,7 @@ def test_a_second_process_compiles_nothing_and_no_edit_is_missed(package: Path) 
     assert run(package) == (30, 1, 0)
 
 
+@pytest.mark.slow
 def test_a_package_that_lies_elsewhere_compiles_nothing(package: Path) -> None:
     """An environment was moved, or a checkout is used next to an installation: files of the same content are enough."""
     assert run(package) == (4, 0, 1)
@@ -374,6 +375,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_second_process_compiles_nothing(folder: Path) -> None:
     first, second = run_plant(folder, "all"), run_plant(folder, "all")
     assert first["after"] == pytest.approx(0.02)

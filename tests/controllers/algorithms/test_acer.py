@@ -317,17 +317,16 @@ A3C = {"replays_per_experience": 0.0, "on_policy": True, "trajectory_weights": T
         ("ACER-discrete", {"replays_per_experience": 0.0}, 1),
     ],
 )
-def test_an_update_on_policy_precedes_those_on_replayed_segments(
-    learner: str, settings: dict[str, Any], updates: int
-) -> None:
+def test_an_update_on_policy_precedes_those_on_segments(learner: str, settings: dict[str, Any], updates: int) -> None:
     """4 replays of an episode in 10 segments of 20 are 4 updates; without replay it is A3C."""
     run = advanced(small_cell(learners=(learner,), seeds=1, episodes=2, learner={learner: settings}))
     assert updates_of(run) == 2 * updates
 
 
 def test_probabilities_survive_large_logits_and_pass_nan() -> None:
-    pi, log_pi = np.empty((2, 2)), np.empty((2, 2))
-    probabilities(np.array([[1000.0, 0.0], [np.nan, 0.0]]), pi, log_pi)
+    found: Any = np.empty((2, 2, 2), np.float32)
+    pi, log_pi = found
+    probabilities(np.array([[1000.0, 0.0], [np.nan, 0.0]], np.float32), pi, log_pi)
     np.testing.assert_allclose(pi[0], [1, 0])
     np.testing.assert_allclose(log_pi[0], [0, -1000])
     assert np.isnan(pi[1]).all()

@@ -16,6 +16,7 @@ from replaybench.controllers.networks.mlp import PopulationMLP
 from replaybench.runtime.streams import Stream
 
 
+@pytest.mark.slow
 def test_update_equals_stable_baselines3(monkeypatch: pytest.MonkeyPatch) -> None:
     """In float64, action next to the observation: parameters agree to 1e-9 after 1 update, 1e-6 after 100."""
     config = DDPGConfig(action_layer=0, actor_rate=1e-3, critic_rate=1e-3, tau=0.005)
@@ -44,6 +45,7 @@ def test_gradients_are_clipped_per_member() -> None:
     assert norms[0] > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["coupled", "decoupled"])
 def test_l2_forms_shrink_weights_as_torch_does(form: Any) -> None:
     agent = DDPG(DDPGConfig(l2=0.1, l2_form=form), LearnerSetting(TASK, 0, range(1), dtype=np.float64))
@@ -57,6 +59,7 @@ def test_l2_forms_shrink_weights_as_torch_does(form: Any) -> None:
     np.testing.assert_allclose(agent.critic.parameters, before.detach().numpy(), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_l2_of_the_weights_is_part_of_the_loss_and_spares_biases_and_gains() -> None:
     """As `tc.layers.l2_regularizer` on the kernels of the authors' critic: half of l2 times their squares."""
     plain, decaying = (

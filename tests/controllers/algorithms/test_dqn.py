@@ -29,6 +29,7 @@ def choose(agent: DQN, drawn: Any) -> np.ndarray:
     return index
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("huber", [None, 1.0])
 def test_update_equals_stable_baselines3(monkeypatch: pytest.MonkeyPatch, huber: float | None) -> None:
     """In float64, its own loss and the quadratic one: 1e-9 after 1 update and 1e-6 after 100, targets copied thrice."""
@@ -112,6 +113,7 @@ def test_random_choices_become_rarer() -> None:
     assert ((counted - counted.mean()) ** 2 / counted.mean()).sum() < 34.5  # χ² with 13 degrees of freedom, p = 0.001
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("half", "bounded", "diagonal"), [(True, True, "exp"), (False, False, "softplus")])
 def test_update_equals_torch(half: bool, bounded: bool, diagonal: Any) -> None:
     """Five updates in float64: temporal differences by the formula, weights by autograd, Adam and the slow copy."""

@@ -94,10 +94,8 @@ def first_version(nets: dict[str, TorchNet], adams: Any, slow: TorchNet, drawn: 
     w, w_actor = w[:, None], w_actor[:, None]
     losses = {"actor": w_actor * (0.2 * log_prob - q), "value": w * 0.5 * (nets["value"](s) - soft) ** 2}
     losses |= {name: w * 0.5 * (nets[name](s, a) - y) ** 2 for name in CRITICS}
-    gradients = [
-        torch.autograd.grad(loss.mean(), nets[name].leaves, retain_graph=True) for name, loss in losses.items()
-    ]
-    for name, found in zip(losses, gradients, strict=True):
+    grads = [torch.autograd.grad(loss.mean(), nets[name].leaves, retain_graph=True) for name, loss in losses.items()]
+    for name, found in zip(losses, grads, strict=True):
         for leaf, gradient in zip(nets[name].leaves, found, strict=True):
             leaf.grad = gradient
         adams[name].step()

@@ -8,14 +8,8 @@ import torch
 from peers import A, B, S, off_policy_batch, vracer_loss
 from torch_nets import TorchNet
 
-from replaybench.controllers.algorithms.vracer import (
-    SUCCESSORS,
-    VRACER,
-    FirstValue,
-    VRACERConfig,
-    policy_gradient,
-    value_gradient,
-)
+from replaybench.controllers.algorithms import vracer
+from replaybench.controllers.algorithms.vracer import SUCCESSORS, VRACER, FirstValue, VRACERConfig
 from replaybench.controllers.interface.agent import LearnerSetting, NormaliseConfig, Task
 from replaybench.controllers.losses.refer import Q_RET, TRUNCATED, ReFER
 from replaybench.replay.strategies.strategy import ReFER as Both
@@ -42,8 +36,8 @@ def gradients(refer: Any, beta: float, rho: float, advantage: float) -> tuple[fl
     d_mean, d_log_sigma, d_value = np.array([[3.0]]), np.array([[5.0]]), np.empty(1)
     one, log_sigma = np.ones((1, 1)), np.full((1, 1), np.log(0.5))
     rho_, advantage_, weight = np.array([rho]), np.array([advantage]), np.ones(1)
-    policy_gradient(2 * one, one, log_sigma, rho_, advantage_, weight, rules, beta, d_mean, d_log_sigma)
-    value_gradient(rho_, advantage_, weight, rules, beta, d_value)
+    vracer.policy_gradient(2 * one, one, log_sigma, rho_, advantage_, weight, rules, beta, d_mean, d_log_sigma)
+    vracer.value_gradient(rho_, advantage_, weight, rules, beta, d_value)
     return float(d_mean[0, 0]), float(d_log_sigma[0, 0]), float(d_value[0])
 
 
@@ -60,6 +54,7 @@ def test_golden_gradients() -> None:
     assert gradients(ReFER2(anneal=0.0), 0.75, 1050.0, 10) == pytest.approx((-29999.25, -22498.75, -7.5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sigma", ["free", "network"])
 @pytest.mark.parametrize(("refer", "beta"), [(None, 1.0), (Both(anneal=0.0, beta=0.7), 0.7)])
 def test_gradients_equal_torch(sigma: str, refer: Any, beta: float) -> None:

@@ -15,13 +15,7 @@ from replaybench.controllers.algorithms.vracer import VRACER, VRACERConfig
 from replaybench.controllers.interface.agent import LearnerSetting
 from replaybench.controllers.interface.noise import GaussianNoise
 from replaybench.controllers.losses.refer import TRUNCATED
-from replaybench.controllers.networks.lstm import (
-    LSTMShape,
-    PopulationLSTM,
-    lstm_backward,
-    lstm_forward,
-    lstm_state,
-)
+from replaybench.controllers.networks.lstm import LSTMShape, PopulationLSTM, lstm_backward, lstm_forward, lstm_state
 from replaybench.controllers.networks.mlp import Shape
 from replaybench.controllers.networks.network import MemoryConfig, make_network
 from replaybench.controllers.networks.recurrent import Histories, PopulationRecurrent, RecurrentShape, recurrent_forward

@@ -6,23 +6,17 @@ import numpy as np
 import pytest
 import torch
 from numba import njit
+from tiers import slow
 from torch_nets import TorchNet
 
 from replaybench.controllers.algorithms.ddpg import DDPGConfig
-from replaybench.controllers.networks import tiles
-from replaybench.controllers.networks.mlp import (
-    ACTIVATIONS,
-    PopulationMLP,
-    Shape,
-    activate,
-    activate_backward,
-    backward,
-    forward,
-)
+from replaybench.controllers.networks import mlp, tiles
+from replaybench.controllers.networks.mlp import ACTIVATIONS, PopulationMLP, Shape, activate, backward, forward
 from replaybench.controllers.networks.tiles import matmul, padded
 from replaybench.runtime.streams import Stream
 
 M, B = 3, 5
+each_dtype = pytest.mark.parametrize("dtype", slow([np.float32, np.float64], only=[np.float64]))
 
 
 def make(shape: Shape, dtype: type = np.float64, members: int = M) -> PopulationMLP:
@@ -47,6 +41,7 @@ VARIANTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES + VARIANTS)
 def test_forward_and_backward_equal_autograd(shape: Shape) -> None:
     network = make(shape)
@@ -76,14 +71,14 @@ def test_forward_and_backward_equal_autograd(shape: Shape) -> None:
 
 
 def test_memory_does_not_grow_with_the_numbers_of_rows_that_were_asked_for() -> None:
-    network = make(Shape((2, 3, 1)))
-    once = [network(np.ones((M, rows, 2))) for rows in range(2, 40)]
+    network = make(Shape((2, 3, 1)), np.float32)
+    once = [network(np.ones((M, rows, 2), np.float32)) for rows in range(2, 40)]
     assert network._kept_tape.cache_info().currsize < 10
     for rows in range(2, 40):
-        np.testing.assert_array_equal(network(np.ones((M, rows, 2))), once[rows - 2])
+        np.testing.assert_array_equal(network(np.ones((M, rows, 2), np.float32)), once[rows - 2])
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@each_dtype
 def test_a_single_observation_gives_the_bits_that_it_gives_in_a_batch(dtype: type) -> None:
     """Acting has a product of its own; export and restored runs rely on its numbers being those of `forward`."""
     shapes = Shape((3, 50, 33, 1), tanh=True), Shape((4, 7, 2), activation="softsign"), Shape((2, 21, 3))
@@ -96,6 +91,7 @@ def test_a_single_observation_gives_the_bits_that_it_gives_in_a_batch(dtype: typ
             np.testing.assert_array_equal(network(x[:, b : b + 1])[:, 0], whole[:, b])
 
 
+@pytest.mark.slow
 def test_a_large_batch_whose_rows_lie_apart_equals_its_halves() -> None:
     network = make(Shape((3, 33, 7, 2), actions=2, inject=1, layer_norm=True))
     rng = np.random.Generator(np.random.PCG64(0))
@@ -164,7 +160,7 @@ def test_named_weights_are_views_that_hold_every_parameter_once() -> None:
     assert (network.parameters[1] == -7).sum() == 1
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@each_dtype
 @pytest.mark.parametrize(("rows", "columns", "depth"), [(1, 1, 1), (2, 9, 7), (7, 3, 2), (15, 40, 9), (51, 50, 16)])
 @pytest.mark.parametrize("transposed", [False, True])
 def test_matmul_equals_numpy(dtype: type[np.floating], rows: int, columns: int, depth: int, transposed: bool) -> None:
@@ -183,10 +179,8 @@ def test_matmul_equals_numpy(dtype: type[np.floating], rows: int, columns: int, 
 
 
 @pytest.mark.parametrize("strips", [1, 2])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_tiles_of_every_size_equal_numpy(
-    dtype: type[np.floating], strips: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@each_dtype
+def test_tiles_of_any_size_equal_numpy(dtype: type[np.floating], strips: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of AVX-512 too, with which any processor computes the same, if more slowly."""
     monkeypatch.setattr(tiles, "_most_rows", lambda _context, _width: 12)
     routine = (tiles.wide_strip, tiles.double_strip)[strips - 1]
@@ -210,7 +204,7 @@ def test_work_space_begins_on_a_cache_line() -> None:
     assert not any(array.ctypes.data % 64 for tape in tapes for array in tape)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@each_dtype
 def test_row_dots_and_transpose_equal_numpy(dtype: type[np.floating]) -> None:
     @njit
     def both(c: np.ndarray, turned: np.ndarray, a: np.ndarray, b: np.ndarray, depth: int) -> None:
@@ -243,6 +237,7 @@ def test_tanh_is_odd_bounded_and_within_two_units_in_the_last_place() -> None:
     assert (np.abs(positive - exact) / np.spacing(exact.astype(np.float32))).max() < 1.82
 
 
+@pytest.mark.slow
 def test_tanh_in_float64_is_exact_to_rounding() -> None:
     x = np.linspace(-12, 12, 1001)
     y = x.copy()
@@ -259,7 +254,7 @@ def test_softsign_and_relu() -> None:
         np.testing.assert_array_equal(rectified, np.where(x > 0, x, 0))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@each_dtype
 @pytest.mark.parametrize("activation", range(len(ACTIVATIONS)), ids=ACTIVATIONS)
 def test_nan_passes_forward_and_backward(activation: int, dtype: type[np.floating]) -> None:
     values = np.ones(37, dtype)
@@ -267,5 +262,5 @@ def test_nan_passes_forward_and_backward(activation: int, dtype: type[np.floatin
     error = values.copy()
     activate(values, activation)
     np.testing.assert_array_equal(np.flatnonzero(np.isnan(values)), [2, 35])
-    activate_backward(error, np.full(37, 0.5, dtype), activation)
+    mlp.activate_backward(error, np.full(37, 0.5, dtype), activation)
     np.testing.assert_array_equal(np.flatnonzero(np.isnan(error)), [2, 35])

@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from buffers import FIELDS, Model, fill, make, rule_for, saved
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from naive import NaiveReplay
+from tiers import each_once, slow
 
 from replaybench.replay.buffer import Replay
 from replaybench.replay.storage.slots import STEP, Unit, episode, segment
@@ -172,8 +174,9 @@ OPERATION = st.one_of(
 )
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS)
-@pytest.mark.parametrize("retention", RETENTIONS)
+@pytest.mark.parametrize(
+    ("retention", "sampling"), slow(product(RETENTIONS, SAMPLINGS), but=each_once(RETENTIONS, SAMPLINGS))
+)
 @settings(deadline=None, max_examples=16, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_any_sequence_draws_as_the_naive_buffer(retention: str, sampling: str, data: st.DataObject) -> None:
@@ -349,9 +352,7 @@ def test_what_a_file_could_not_hold_is_told(given: str, told: str, own: str) -> 
 
 @pytest.mark.parametrize("name", ["path (1)/own.py", "a+b.py", "x[0].py", "a*b.py"])
 @pytest.mark.parametrize("whole", ["{}:Mine(0.5)[Uniform]", "Drop(0.5)*{}:Mine[Uniform]", "FIFO[{}:Mine(mode=2)]"])
-def test_a_path_with_signs_of_the_notation_is_told(
-    name: str, whole: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_with_signs_is_told(name: str, whole: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path(name).parent.mkdir(exist_ok=True)
     Path(name).write_text("")
