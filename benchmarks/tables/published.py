@@ -40,6 +40,7 @@ def texts() -> dict[str, str]:
         "figure14.noise": _by_noise("when-map", "FULL[PER]", "FULL[Uniform]"),
         "acer.risen": _risen("wang2017-fig1"),
         "acer.settings": _tuned(),
+        "acer.no-trust": _without_trust(),
     }
 
 
@@ -164,6 +165,17 @@ def _risen(study: str) -> str:
         rises = cell(study, learner=f"ACER-discrete:{replays}").data["rise_time"].values
         told.append(f"{(rises < results(study).sizes['episode']).sum()} of {rises.size} runs with {replays} replays")
     return listed(told)
+
+
+def _without_trust() -> str:
+    """Return the scores of ACER without a trust region on the pendulum, of the tuning and of the results."""
+    tuned = {label: best for plant, label, _, best, _ in acer_settings.stored() if plant == "PendulumDCSC"}
+    found = cell("wang2017-fig4", learner="ACER:no-trust")
+    return (
+        f"{number(tuned['ACER:no-trust'], 3)} over the three seeds of the tuning. Over the {found.data.sizes['seed']} "
+        f"seeds of the results it is {number(float(found.data['mu_final'].mean()), 3)}, and "
+        f"{number(found['dead'], 0)} of these runs have collapsed"
+    )
 
 
 def _by_alpha(plant: str) -> str:
