@@ -20,14 +20,17 @@ import numpy as np
 from rich.console import Console
 from scipy.stats import qmc
 
+from replaybench.controllers.algorithms.acer import ACERConfig
+from replaybench.data.documents import read_json
+from replaybench.evidence.advice.probes import run
 from replaybench.evidence.preset import read_preset
 from replaybench.experiments.study import Study
-from replaybench.experiments.sweep import cores, run_sweep
+from replaybench.experiments.sweep import cores
 from replaybench.runtime.configuration import build
 from replaybench.runtime.provenance import this_code
 
 RESULTS: Final = Path(__file__).parents[1] / "results" / "acer_settings.json"
-DEFAULT: Final = {"policy_rate": 5e-4, "critic_rate": 3e-3, "delta": 10.0}
+DEFAULT: Final = {key: float(getattr(ACERConfig(), key)) for key in ("policy_rate", "critic_rate", "delta")}
 LOW, HIGH = (1e-4, 5e-4, 1.0), (2e-3, 6e-3, 100.0)
 COUNTS: Final = {"PendulumDCSC": 20, "Magman": 12}
 
@@ -66,7 +69,7 @@ def study() -> Study:
 
 def stored() -> Iterator[tuple[str, str, dict[str, float], float, float]]:
     """Yield plant, label, best setting, its mean score and that of the default, where failed runs count as 0."""
-    found = json.loads(RESULTS.read_text(encoding="utf-8"))
+    found = read_json(RESULTS)
     for plant, scores in found["scores"].items():
         for label, tried in scores.items():
             means = np.nan_to_num(np.asarray(tried, np.float64)).mean(axis=1)
@@ -76,8 +79,7 @@ def stored() -> Iterator[tuple[str, str, dict[str, float], float, float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run", type=Path, help="a run folder, whose cells are continued")
-    output = parser.parse_args().run
-    scores = run_sweep(study(), output, cores(), None, checkpoint_seconds=600.0, console=Console()).data["mu_final"]
+    scores = run(study(), parser.parse_args().run, cores(), Console())["mu_final"]
     found: dict[str, dict[str, list[list[float]]]] = {}
     for plant, count in COUNTS.items():
         for label in variants():

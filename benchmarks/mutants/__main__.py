@@ -51,6 +51,9 @@ from cosmic_ray.work_item import MutationSpec
 STRATEGIES = "replay/strategies"
 ORACLE = f"{STRATEGIES}/test_strategy.py {STRATEGIES}/test_notation.py"
 """The naive buffer with which all draws are compared, and the refusals of wrong parameters."""
+PROMISES = "contracts/test_every_learner.py::test_every_learner_keeps_its_promises"
+NOISE = f"controllers/test_exploration.py {PROMISES}[DDPG:gaussian] {PROMISES}[DDPG:parameter]"
+"""Laws of exploration; that it is resumed, and independent of the population, is a contract of learners."""
 REFERENCES = "baselines/test_references.py"
 SLOW = f"tests/{REFERENCES}::test"
 FILES = {  # name, which stays when files move and draws the places: what is broken, and the tests that are to notice
@@ -63,9 +66,9 @@ FILES = {  # name, which stays when files move and draws the places: what is bro
     "replay/weights": (f"{STRATEGIES}/weighting.py", f"{STRATEGIES}/test_sampling.py {ORACLE}"),
     "replay/entry": (f"{STRATEGIES}/entry.py", f"{STRATEGIES}/test_retention.py {ORACLE}"),
     "replay/traces": ("replay/storage/traces.py", "replay/test_storage.py"),
-    "controllers/exploration": ("controllers/interface/noise.py", "controllers/test_exploration.py"),
-    "controllers/gaussian_noise": ("controllers/interface/noise.py", "controllers/test_exploration.py"),
-    "controllers/parameter_noise": ("controllers/interface/exploration.py", "controllers/test_exploration.py"),
+    "controllers/exploration": ("controllers/interface/noise.py", NOISE),
+    "controllers/gaussian_noise": ("controllers/interface/noise.py", NOISE),
+    "controllers/parameter_noise": ("controllers/interface/exploration.py", NOISE),
     "baselines/scores": (
         "baselines/references.py",
         f"{REFERENCES} --deselect={SLOW}_reference_values --deselect={SLOW}_a_plant_that_is_slowed_down",

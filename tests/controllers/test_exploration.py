@@ -126,6 +126,16 @@ def test_gaussian_noise_tells_its_density() -> None:
 
 
 @each_form
+def test_a_member_explores_the_same_in_any_population_and_draws_nothing_while_idle(config: ExplorationConfig) -> None:
+    together, alone = start(config, range(3)), start(config, range(1, 2))
+    for observation in observations(range(3), 5):
+        together.advance(observation, np.array([True, False, True]))
+    found = run(together, range(3))
+    np.testing.assert_array_equal(found[:, 1:2], run(alone, range(1, 2)))
+    assert np.abs(found).min() > 0
+
+
+@each_form
 def test_an_episode_that_begins_leaves_the_others_as_they_are(config: ExplorationConfig) -> None:
     """And draws nothing of theirs, in whatever round it begins."""
     exploration, other = start(config, range(3)), start(config, range(3))
