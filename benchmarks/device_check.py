@@ -1,8 +1,9 @@
 """Check and time cells on a GPU, store the results, and print a table: `python -m benchmarks.device_check`.
 
 It needs `pip install "replaybench[gpu]"` and NVIDIA's driver, and takes less than ten minutes; `--only rates figure12`
-runs some parts. `--host` is a small trial of the same source on this processor. Part `processor` needs no GPU: it
-computes what `curves` compares with, in about 20 minutes of a core.
+runs some parts. `--host` compiles the same source for this processor. It makes all parts small except `curves`, which
+takes two hours of a core. Part `processor` needs no GPU: it computes what `curves` compares with, in 20 minutes of a
+core.
 """
 
 import os
@@ -32,6 +33,7 @@ from scipy.stats import ttest_ind_from_stats
 
 from benchmarks.speed.peers.learn import EPISODES, SETTINGS
 from replaybench.baselines.references import normalise, reference
+from replaybench.device import build
 from replaybench.device.gpu import check_gpu, machine_code
 from replaybench.device.program import Host
 from replaybench.envs.ode.magman import Magman
@@ -56,7 +58,9 @@ _STRATEGIES: Final = (
     "FIFO[Uniform]", "FULL[PER]", "TDE[Uniform]", "Expl[PERprop]", "Resv[PER+IS]", "FIFO[Uniform+FIS]",
 )  # fmt: skip
 CURVES: Final = tuple(itertools.product((PendulumDCSC(), Magman()), _STRATEGIES))
-SEEDS: Final = 256
+SEEDS: Final = {"PendulumDCSC": 128, "Magman": 512}
+"""Number of seeds of a curve. Scores differ more between seeds on Magman."""
+HOST_OPTIONS: Final = "-O3 -march=x86-64-v3 -fno-math-errno -fno-trapping-math -fno-signed-zeros -fassociative-math"
 PROCESSOR: Final = Path(__file__).parent / "results" / "device_curves.json"
 """What part `processor` has found."""
 MARGIN: Final = 0.02
@@ -131,16 +135,23 @@ def whole_scores(cell: Cell) -> NDArray[np.float64]:
         return run.reward.mean(axis=1)
 
 
-def curve_study(plant: OdePlant, strategy: str, seeds: int, **changes: Any) -> Study:
+def curve_study(plant: OdePlant, strategy: str, **changes: Any) -> Study:
     """Return a study of one curve of `CURVES`."""
     given: dict[str, Any] = {"plants": (plant.name,), "strategies": (strategy,), "episodes": 100, "greedy_every": 100}
-    return Study(name="curves", seeds=seeds, capacity=5_000, **given, **changes)
+    return Study(**{"name": "curves", "seeds": SEEDS[plant.name], "capacity": 5_000} | given | changes)
 
 
-def summary(plant: OdePlant, scores: NDArray[np.float64]) -> Row:
-    """Return mean and standard deviation over seeds of normalised scores."""
-    found = normalise(scores, reference(plant))
+def curve(plant: OdePlant, strategy: str, device: str) -> Row:
+    """Run one curve of `CURVES`; return mean and standard deviation over seeds of normalised scores."""
+    cells = curve_study(plant, strategy, device=device, block=64).cells()
+    found = normalise(np.concatenate(list(map(whole_scores, cells))), reference(plant))
     return {"mean": float(found.mean()), "sd": float(found.std(ddof=1)), "seeds": len(found)}
+
+
+def use_host() -> None:
+    """Replace the GPU by this processor."""
+    build.HOST_OPTIONS = (*build.HOST_OPTIONS, *HOST_OPTIONS.split())
+    device_cell.GPU = lambda program, number: Host(program)
 
 
 class Check:
@@ -152,7 +163,8 @@ class Check:
     def __init__(self, host: bool, folder: Path) -> None:
         self.host, self.folder = host, folder
         cores = len(os.sched_getaffinity(0))
-        self.pool = ProcessPoolExecutor(min(DEVICE_CELLS, cores), multiprocessing.get_context("spawn"))
+        context, begin = multiprocessing.get_context("spawn"), use_host if host else None
+        self.pool = ProcessPoolExecutor(min(DEVICE_CELLS, cores), context, begin)
 
     def compiling(self) -> Iterable[tuple[str, Row]]:
         """The first kernel, alone; then those of Figure 12, some at once."""
@@ -160,7 +172,7 @@ class Check:
             return
         yield "first kernel", {"seconds": compiled(cell_of("FIFO[Uniform]", 1, 1))}
         figure = read_preset("debruin2018/fig12").study("paper", {"device": "cuda"}).cells()
-        others = [cell for plant, strategy in CURVES for cell in curve_study(plant, strategy, 1, device="cuda").cells()]
+        others = [cell for plant, strategy in CURVES for cell in curve_study(plant, strategy, device="cuda").cells()]
         for what, cells in (("kernels of Figure 12", figure), ("others", [*others, pendulum_v1(1)])):
             began = time.perf_counter()
             longest = max(self.pool.map(compiled, cells))
@@ -197,18 +209,19 @@ class Check:
             done = subprocess.run(words, capture_output=True, text=True, timeout=90, check=True)
             yield "plain JAX", {"members": members, **json.loads(done.stdout)}
 
+    def _curves(self, device: str) -> Iterable[tuple[str, Row]]:
+        plants, strategies = zip(*CURVES, strict=True)
+        rows = self.pool.map(curve, plants, strategies, itertools.repeat(device))
+        yield from zip((f"{plant.name} {strategy}" for plant, strategy in CURVES), rows, strict=True)
+
     def processor(self) -> Iterable[tuple[str, Row]]:
         """Mean μ_r over all episodes of many seeds on the CPU, with which `curves` compares."""
-        for plant, strategy in CURVES:
-            cells = curve_study(plant, strategy, 8 if self.host else SEEDS, block=SEEDS // 8).cells()
-            yield f"{plant.name} {strategy}", summary(plant, np.concatenate(list(self.pool.map(whole_scores, cells))))
+        yield from self._curves("cpu")
 
     def curves(self) -> Iterable[tuple[str, Row]]:
         """The same on the GPU, compared with the stored ones of a CPU, with p of two one-sided tests."""
         stored = {row["what"]: row for row in json.loads(PROCESSOR.read_text())["rows"]}
-        for plant, strategy in CURVES:
-            (cell,) = curve_study(plant, strategy, 8 if self.host else 2 * SEEDS, device="cuda").cells()
-            what, here = f"{plant.name} {strategy}", summary(plant, whole_scores(cell))
+        for what, here in self._curves("cuda"):
             there = stored[what]
             sides = [(row["mean"], row["sd"], row["seeds"]) for row in (here, there)]
             (mean, *spread), other = sides
@@ -224,7 +237,7 @@ def main() -> None:
     """Run the parts in order; a part that fails does not stop the others."""
     order = ("compiling", "rates", "figure12", "sac", "curves", "jax", "processor")
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--host", action="store_true", help="a small trial on this processor")
+    parser.add_argument("--host", action="store_true", help="compile for this processor")
     parser.add_argument("--only", nargs="+", choices=order, default=order[:-1], help="parts to run")
     parser.add_argument("--out", type=Path, default=Path("device_check.json"), help="the file of results")
     options = parser.parse_args()
@@ -232,7 +245,7 @@ def main() -> None:
     check = Check(options.host, options.out.parent / "debruin2018-fig12")
     found = {"device": this_code().processor if own else graphics_card(), "rows": []}
     if options.host:
-        device_cell.GPU = lambda program, number: Host(program)  # type: ignore[assignment,misc]
+        use_host()
     for name in options.only:
         part: Callable[[], Iterable[tuple[str, Row]]] = getattr(check, name)
         began = time.perf_counter()
