@@ -14,33 +14,33 @@ from replaybench.envs.ode.plant import OdePlant
 
 _FLOATS: Final = types.CPointer(types.float64)
 SIGNATURES: Final = {
-    "plant_rhs": types.void(_FLOATS, _FLOATS, _FLOATS, _FLOATS),
-    "plant_reward": types.float64(_FLOATS, _FLOATS, _FLOATS, types.int32, _FLOATS),
-    "plant_project": types.int32(_FLOATS, _FLOATS),
-    "plant_terminated": types.int32(_FLOATS, types.int32, _FLOATS),
+    "plant_rhs": types.void(_FLOATS, _FLOATS, _FLOATS),
+    "plant_reward": types.float64(_FLOATS, _FLOATS, _FLOATS, types.int32),
+    "plant_project": types.int32(_FLOATS),
+    "plant_terminated": types.int32(_FLOATS, types.int32),
 }
 _TEMPLATE: Final = """\
-def plant_rhs(x, u, p, rates):
+def plant_rhs(x, u, rates):
 {x}
 {u}
-    found = rhs(x_, u_, ({P}))
+    found = rhs(x_, u_, P)
 {rates}
 
-def plant_reward(x, u, next, event, p):
+def plant_reward(x, u, next, event):
 {x}
 {u}
 {next}
-    return reward(x_, u_, next_, int64(event), ({P}))
+    return reward(x_, u_, next_, int64(event), P)
 
-def plant_project(x, p):
+def plant_project(x):
 {x}
-    event = int32(project(x_, ({P})))
+    event = int32(project(x_, P))
 {back}
     return event
 
-def plant_terminated(x, event, p):
+def plant_terminated(x, event):
 {x}
-    return int32(terminated(x_, int64(event), ({P})))
+    return int32(terminated(x_, int64(event), P))
 """
 
 
@@ -63,7 +63,6 @@ class DevicePlant:
         counts = {
             "int STATES": len(plant.state_names),
             "int ACTIONS": len(plant.action_names),
-            "int PARAMETERS": len(plant.params()),
             "int OBSERVED": len(self._seen),
             "bool SATURATES": str(plant.saturates).lower(),
             "bool CHOICES": str(bool(plant.action_choices)).lower(),
@@ -78,8 +77,8 @@ class DevicePlant:
         substeps, (middle, half) = rk4.substeps(plant, seconds), plant.action_range()
         arrays = {
             "initial": plant.initial_state, "center": plant.state_center, "scale": plant.state_scale,
-            "limit": plant.observation_limit, "middle": middle, "half": half, "parameters": plant.params() or (0.0,),
-            "substep": (seconds / substeps,), "noise": (self.noise,),
+            "limit": plant.observation_limit, "middle": middle, "half": half, "substep": (seconds / substeps,),
+            "noise": (self.noise,),
         }  # fmt: skip
         counts = {
             "choices": plant.action_choices or (0,) * len(plant.action_names), "observed": self._seen,
@@ -92,13 +91,14 @@ class DevicePlant:
     def functions(self, cuda: Any = None) -> dict[str, Callable[..., Any]]:
         """Return the equations of the plant as Python functions of pointers, which Numba compiles with `SIGNATURES`.
 
-        The functions copy their arguments, because Numba's compiler for GPUs cannot convert pointers to arrays.
+        The functions copy their arguments, because Numba's compiler for GPUs cannot convert pointers to arrays. The
+        parameters of the plant are constants in them, so that a compiler computes divisions of parameters in advance.
 
         Args:
             cuda: The module `numba.cuda` for functions on a GPU, or None for functions on the CPU.
         """
         plant = self.plant
-        states, actions, parameters = len(plant.state_names), len(plant.action_names), len(plant.params())
+        states, actions = len(plant.state_names), len(plant.action_names)
         new = "empty({})" if cuda is None else "cuda.local.array({}, float64)"
 
         def copied(name: str, size: int) -> str:
@@ -107,12 +107,12 @@ class DevicePlant:
 
         text = _TEMPLATE.format(
             x=copied("x", states), u=copied("u", actions), next=copied("next", states),
-            P="".join(f"p[{i}], " for i in range(parameters)),
             rates="\n".join(f"    rates[{i}] = found[{i}]" for i in range(states)),
             back="\n".join(f"    x[{i}] = x_[{i}]" for i in range(states)),
         )  # fmt: skip
         space: dict[str, Any] = {name: getattr(plant, name) for name in rk4.FUNCTIONS}
-        space |= {"empty": np.empty, "cuda": cuda, "int32": types.int32, "int64": types.int64, "float64": types.float64}
+        space |= {"P": tuple(map(float, plant.params())), "empty": np.empty, "cuda": cuda}
+        space |= {kind.name: kind for kind in (types.int32, types.int64, types.float64)}
         exec(compile(text, f"<equations of {plant.name}>", "exec"), space)
         return {name: space[name] for name in SIGNATURES}
 

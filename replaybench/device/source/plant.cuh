@@ -1,28 +1,28 @@
 // A plant with equations, for one member: Runge-Kutta steps, noise, observed states and limits, as in envs/ode/rk4.py and
 // envs/interface/signals.py. One thread computes them in float64.
 //
-// The type Plant contains constants that the host writes into the source: STATES, ACTIONS, PARAMETERS, OBSERVED (number of
-// observed states), SATURATES (whether observations are clipped) and CHOICES (whether actions are discrete). The equations
-// are four C functions, compiled from the Python functions of the plant. They are linked on a GPU, and called by pointers on
-// the host.
+// The type Plant contains constants that the host writes into the source: STATES, ACTIONS, OBSERVED (number of observed
+// states), SATURATES (whether observations are clipped) and CHOICES (whether actions are discrete). The equations are four
+// C functions, compiled from the Python functions of the plant. They are linked on a GPU, and called by pointers on the
+// host.
 #pragma once
 #include "random.cuh"
 
 #ifdef __CUDACC__
-extern "C" __device__ void plant_rhs(const double* x, const double* u, const double* p, double* rates);
-extern "C" __device__ double plant_reward(const double* x, const double* u, const double* next, int event, const double* p);
-extern "C" __device__ int plant_project(double* x, const double* p);
-extern "C" __device__ int plant_terminated(const double* x, int event, const double* p);
+extern "C" __device__ void plant_rhs(const double* x, const double* u, double* rates);
+extern "C" __device__ double plant_reward(const double* x, const double* u, const double* next, int event);
+extern "C" __device__ int plant_project(double* x);
+extern "C" __device__ int plant_terminated(const double* x, int event);
 #else
-static void (*plant_rhs)(const double*, const double*, const double*, double*);
-static double (*plant_reward)(const double*, const double*, const double*, int, const double*);
-static int (*plant_project)(double*, const double*);
-static int (*plant_terminated)(const double*, int, const double*);
+static void (*plant_rhs)(const double*, const double*, double*);
+static double (*plant_reward)(const double*, const double*, const double*, int);
+static int (*plant_project)(double*);
+static int (*plant_terminated)(const double*, int);
 #endif
 
 template <class Plant> struct PlantSettings {
     double initial[Plant::STATES], center[Plant::STATES], scale[Plant::STATES], limit[Plant::STATES];
-    double middle[Plant::ACTIONS], half[Plant::ACTIONS], parameters[Plant::PARAMETERS ? Plant::PARAMETERS : 1];
+    double middle[Plant::ACTIONS], half[Plant::ACTIONS];
     double substep, noise;
     int choices[Plant::ACTIONS], observed[Plant::OBSERVED], substeps, steps, returns;
 };
@@ -98,17 +98,17 @@ private:
             for (int stage = 0; stage < 4; ++stage) {
                 const double weight = stage == 0 || stage == 3 ? 1.0 : 2.0;
                 const double ahead = stage == 2 ? settings.substep : 0.5 * settings.substep;
-                plant_rhs(within, u, settings.parameters, rates);
+                plant_rhs(within, u, rates);
                 for (int i = 0; i < Plant::STATES; ++i) {
                     slopes[i] += weight * rates[i];
                     within[i] = x[i] + ahead * rates[i];
                 }
             }
             for (int i = 0; i < Plant::STATES; ++i) x[i] += settings.substep / 6.0 * slopes[i];
-            event |= plant_project(x, settings.parameters);
+            event |= plant_project(x);
         }
-        episode.reward = plant_reward(before, u, x, event, settings.parameters);
-        episode.terminated = plant_terminated(x, event, settings.parameters);
+        episode.reward = plant_reward(before, u, x, event);
+        episode.terminated = plant_terminated(x, event);
     }
 
     METHOD void sense() const {
