@@ -50,10 +50,10 @@ def learning_curves(data: xr.Dataset, in_steps: bool = False, others: Sequence[c
     conditions = [data.isel(noise=row, frequency=column) for row, column in np.ndindex(shape)]
     crowded = len(series) > curves.CROWDED
     multiples = crowded and len(conditions) == 1 and not others
-    views = [_View(here, series, bool(ok)) for here, ok in zip(conditions, usable.flat, strict=True)]
+    views = [_view(here, series, bool(ok), window) for here, ok in zip(conditions, usable.flat, strict=True)]
     if multiples:
         shape = -(-len(series) // _ACROSS), _ACROSS
-        views = [_View(conditions[0], [one], bool(usable[0, 0])) for one in series]
+        views = [views[0]._replace(series=[one]) for one in series]
     elif crowded:
         views = [view._replace(series=_pair(view.data, series)) for view in views]
     shown = list(dict.fromkeys(one for view in views for one in view.series))
@@ -81,7 +81,7 @@ def learning_curves(data: xr.Dataset, in_steps: bool = False, others: Sequence[c
     figure, panels = style.new_panels(data, title, f"{caption}.", size, shape, labels, sharex=True)
     for axes, view in zip(panels.flat, views, strict=False):
         greys = [one for one in series if one not in view.series]
-        _draw_panel(axes, view, greys, window, in_steps, several=not multiples)
+        _draw_panel(axes, view, greys, in_steps, several=not multiples)
         for one, other in zip(overlaid, others, strict=True):
             draw_curve(axes, one, other.scaled(view.data, view.normalised))
         name = style.condition(view.data["noise"].item(), view.data["frequency"].item())
@@ -112,11 +112,20 @@ def learning_curves(data: xr.Dataset, in_steps: bool = False, others: Sequence[c
 
 
 class _View(NamedTuple):
-    """A panel of learning curves at one noise level and rate, with the learners and strategies drawn in colour."""
+    """A panel of learning curves at one noise level and rate.
+
+    Attributes:
+        series: Pairs of learner and strategy that are drawn in colour.
+        normalised: Whether rewards are converted to μ_r (0: random control, 1: dynamic programming).
+        rewards: Rewards of each pair in the unit of the panel, `[N, E]` for N seeds and E episodes.
+        curves: Learning curve of each pair of which not all runs failed.
+    """
 
     data: xr.Dataset
     series: list[Series]
     normalised: bool
+    rewards: dict[Series, Floats]
+    curves: dict[Series, curves.Curve]
 
     def scaled(self, reward: xr.DataArray) -> Floats:
         values: Floats = (dataset.mu_r(self.data, reward) if self.normalised else reward).values
@@ -126,6 +135,13 @@ class _View(NamedTuple):
         """Return the rewards of reference controllers, such as random control, by name, in the unit of the panel."""
         levels = {name: float(self.scaled(self.data[name])) for name in curves.REFERENCES if name in self.data}
         return {name: level for name, level in levels.items() if np.isfinite(level)}
+
+
+def _view(data: xr.Dataset, series: list[Series], normalised: bool, window: int) -> _View:
+    view = _View(data, series, normalised, {}, {})
+    view.rewards.update({one: view.scaled(data["reward"].sel(one.where)) for one in series})
+    view.curves.update(curves.series_curves(view.rewards.items(), window))
+    return view
 
 
 def _pair(data: xr.Dataset, series: Sequence[Series]) -> list[Series]:
@@ -142,16 +158,16 @@ def _statistics(data: xr.Dataset, window: int, banded: bool) -> str:
     return text + "; bands: 95 % bootstrap intervals" * (banded and several)
 
 
-def _draw_panel(axes: Axes, view: _View, greys: Sequence[Series], window: int, in_steps: bool, several: bool) -> None:
+def _draw_panel(axes: Axes, view: _View, greys: Sequence[Series], in_steps: bool, several: bool) -> None:
     """Draw the curves of one panel, with a note that counts failed runs."""
-    data, every = view.data, [*view.series, *greys]
+    data, rewards, every = view.data, view.rewards, [*view.series, *greys]
     counted = np.arange(data.sizes["episode"] + 1.0)
     done = {one: dataset.steps_done(data, one.where) if in_steps else counted for one in every}
     episodes = max(float(ends[-1]) for ends in done.values())
     axes.set_xlim(0, 1.01 * episodes)
-    rewards = {one: view.scaled(data.sel(one.where)["reward"]) for one in every}
     interval = max(1, -(-data.sizes["greedy_episode"] // _MOST_GREEDY))
-    for one, curve in curves.series_curves(rewards.items(), window):
+    for one in (one for one in every if one in view.curves):
+        curve = view.curves[one]
         curve = curve._replace(episode=np.interp(curve.episode, counted, done[one]))
         if one in greys:
             axes.plot(curve.episode, curve.mean, color=_PALE, linewidth=0.8, zorder=1.5, label=f"other {one.label}")
@@ -160,13 +176,13 @@ def _draw_panel(axes: Axes, view: _View, greys: Sequence[Series], window: int, i
         # Circles of different series stand at different episodes.
         picked = slice(interval - 1 - view.series.index(one) * interval // len(view.series), None, interval)
         whole = np.isfinite(rewards[one]).all(axis=1)
-        greedy = view.scaled(data.sel(one.where)["reward_greedy"])[whole][:, picked].mean(axis=0)
+        greedy = view.scaled(data["reward_greedy"].sel(one.where))[whole][:, picked].mean(axis=0)
         place = np.interp(data["greedy_episode"].values[picked], counted, done[one])
         label = f"greedy {one.label}"
         axes.plot(place, greedy, linestyle="none", markeredgecolor=one.color, label=label, zorder=4, **_GREEDY)
-    lost = {}
+    lost, there = {}, dataset.runs_there(data)
     for one in every:
-        present = dataset.runs_there(data.sel(one.where)).values
+        present = there.sel(one.where).values
         lost[one] = int((present & ~np.isfinite(rewards[one]).all(axis=1)).sum()), int(present.sum())
     failed = [f"{lost[one][0]} of {lost[one][1]} {one.label}" for one in view.series if lost[one][0]]
     if several and (rest := sum(lost[one][0] for one in greys)):

@@ -360,7 +360,7 @@ def save(figure: Figure, folder: Path, name: str) -> Path:
     medium = _MEDIUM.get()
     figure.set_dpi(medium.dpi)  # the width of text is rounded to pixels, so the layout depends on the resolution
     figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # all files have the same layout
+    figure.set_layout_engine(None)  # all files have the same layout; with "none", Matplotlib draws twice
     for suffix in medium.formats:
         path = folder / f"{name}.{suffix}"
         write_figure(figure, path, medium.dpi)
