@@ -14,8 +14,8 @@ NETWORKS: Final = {
     "DDPG": "50-50 and 50-50-20, as in de Bruin et al. (2018) and in the preset",
     "DDPG:two-by-64": "64-64 and 64-64",
 }
-WHOLE: Final = "novati2019-fig1mujoco"
-"""Study whose buffers hold all experiences."""
+WHOLE: Final = {"DDPG": "novati2019-fig1mujoco", "NAF": "novati2019-fig3mujoco"}
+"""Studies whose buffers hold all experiences, by learner."""
 SMALLER: Final = (20_000, 5000)
 STRETCHES: Final = {"to 100,000": (90, 100), "to 500,000": (400, 500), "to 10⁶ steps": (900, 1000)}
 """Episodes whose returns are averaged."""
@@ -45,28 +45,29 @@ def _networks() -> str:
 
 
 def _memories() -> str:
-    """Compare ReF-ER with plain replay on HalfCheetah with DDPG, by capacity."""
+    """Compare ReF-ER with plain replay on HalfCheetah, by learner and capacity."""
     study, rows = "refer-memory", []
-    buffers = {"all": (WHOLE, "FIFO"), **{f"{size:,}": (study, f"FIFO({size})") for size in SMALLER}}
-    for capacity, (stored, kept) in buffers.items():
-        plain, refer = (
-            cell(stored, plant="MujocoHalfCheetah", learner="DDPG", strategy=f"{kept}{replay}")
-            for replay in (PLAIN, REFER)
-        )
-        means = [number(float(np.mean(one.final)), 0) for one in (plain, refer)]
-        metrics = float(refer.data["metric_kl"].mean()), float(refer.data["metric_beta"][:, -1].mean())
-        told = [number(metric, 2) for metric in metrics]
-        rows.append([capacity, *means, *difference(refer.final, plain.final, digits=0), *told])
+    for learner, whole in WHOLE.items():
+        buffers = {"all": (whole, "FIFO"), **{f"{size:,}": (study, f"FIFO({size})") for size in SMALLER}}
+        for capacity, (stored, kept) in buffers.items():
+            plain, refer = (
+                cell(stored, plant="MujocoHalfCheetah", learner=learner, strategy=f"{kept}{replay}")
+                for replay in (PLAIN, REFER)
+            )
+            means = [number(float(np.nanmean(one.final)), 0) for one in (plain, refer)]
+            metrics = float(refer.data["metric_kl"].mean()), float(refer.data["metric_beta"][:, -1].mean())
+            told = [f"{np.isfinite(refer.final - plain.final).sum()}", *(number(metric, 2) for metric in metrics)]
+            rows.append([learner, capacity, *means, *difference(refer.final, plain.final, digits=0), *told])
     caption = (
-        f"Runs: {runs(study)} of 1000 steps of DDPG on HalfCheetah. The runs that keep all experiences are those of "
-        "the preset for figure 1. *Return* is the mean over seeds of the last tenth of training. *Difference* is the "
-        "return with ReF-ER minus that with plain replay, as a mean over paired seeds with its BCa interval. *p* is "
-        "from a sign-flip test, uncorrected. *D_KL* is the divergence D_KL(μ‖π) with ReF-ER, averaged over seeds and "
-        "evaluations. *β* is the weight of the policy gradient at the end of training; the penalty has the weight "
-        "1 − β."
+        f"Runs: {runs(study)} of 1000 steps on HalfCheetah. The runs that keep all experiences are those of the "
+        "presets for figures 1 and 3. *Return* is the mean over seeds of the last tenth of training. *Difference* is "
+        "the return with ReF-ER minus that with plain replay, as a mean over paired seeds with its BCa interval. *p* "
+        "is from a sign-flip test, uncorrected. *n* is the number of pairs without a failed run. *D_KL* is the "
+        "divergence D_KL(μ‖π) with ReF-ER, averaged over seeds and evaluations. *β* is the weight of the policy "
+        "gradient at the end of training; the penalty has the weight 1 − β."
     )
     returns = ("return, plain replay", "return, ReF-ER")
-    headings = ("capacity", *returns, "difference [95 %]", "p", "D_KL", "β")
+    headings = ("learner", "capacity", *returns, "difference [95 %]", "p", "n", "D_KL", "β")
     return captioned(caption, table(headings, rows))
 
 
