@@ -93,7 +93,7 @@ def _runs() -> str:
         rows.append([
             f"`{study}`",
             f"{preset.figure.figure}: {preset.figure.shows}" if preset else "a study of this repository",
-            str(len(list(cells(study)))),
+            str(len(cells(study))),
             runs(study),
         ])  # fmt: skip
     caption = f"Of {len(evidence())} stored studies, the table shows those that claims use."

@@ -2,7 +2,6 @@
 
 import functools
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,16 +58,19 @@ def results(study: str) -> xr.Dataset:
     return read_results(RESULTS / study / "results.nc")
 
 
-def cells(study: str) -> Iterator[Cell]:
-    """Yield those cells that hold results, in the study's order."""
-    data = results(study)
+@functools.cache
+def cells(study: str) -> list[Cell]:
+    """Return those cells that hold results, in the study's order."""
+    data, found = results(study), []
     axes = ("plant", "learner", "strategy", "noise", "frequency")
     there = data["reward"].notnull().any("episode").transpose(*axes, "seed")
     for place in np.argwhere(there.any("seed").values):
         point = dict(zip(axes, place.tolist(), strict=True))
-        here = data.isel(point).isel(seed=np.flatnonzero(there.isel(point).values))
+        here, seeds = data.isel(point), there.isel(point).values
+        here = here if seeds.all() else here.isel(seed=np.flatnonzero(seeds))
         names = (str(here[axis].item()) for axis in axes[:3])
-        yield Cell(*names, here, last_of(data.isel(plant=place[0])))
+        found.append(Cell(*names, here, last_of(data.isel(plant=place[0]))))
+    return found
 
 
 def cell(study: str, **point: str) -> Cell:
