@@ -6,7 +6,8 @@ import math
 from typing import Any
 
 from benchmarks.tables.stored import RESULTS
-from benchmarks.tables.text import captioned, listed, number, significant, table
+from benchmarks.tables.text import between, captioned, listed, number, significant, table
+from replaybench.experiments.effects import p_text
 
 Row = dict[str, Any]
 SHOWN = {
@@ -26,6 +27,7 @@ def texts() -> dict[str, str]:
         "speed-files": measured("bench_files", compared(rows_of("bench_files"))),
         "speed-memory": _memory(),
         **_gpu(),
+        **_gpu_curves(),
         **_bytes(),
         **_values(),
     }
@@ -58,6 +60,31 @@ def _gpu() -> dict[str, str]:
         "gpu.kernels": f"{significant(rows['compiling', 'kernels of Figure 12', None]['seconds'])} s",
         "gpu.figure12": f"{number(rows['figure12', 'Figure 12', None]['seconds'], 0)} s",
         "gpu.service": f"{significant(together)} times",
+    }
+
+
+def _gpu_curves() -> dict[str, str]:
+    """Return mean scores of the GPU program's source, compiled for a CPU, and of the normal program."""
+    stored = json.loads((RESULTS / "device_curves_host.json").read_text(encoding="utf-8"))
+    rows, largest = [], 0.0
+    for row in stored["rows"]:
+        plant, strategy = row["what"].split()
+        difference, wide = row["mean"] - row["cpu"], 1.645 * row["standard_error"]
+        largest = max(largest, abs(difference))
+        interval = between(difference, difference - wide, difference + wide, 3)
+        means = number(row["cpu"], 3), number(row["mean"], 3)
+        rows.append([plant, strategy, f"{row['seeds']}", *means, interval, p_text(row["p_equal"])])
+    caption = (
+        f"Measured on {stored['device']}. *Score* is the mean μ_r over all 100 episodes and all seeds. *Difference* is "
+        "the score of the CPU build minus that of the normal program, with its 90 % interval. *p* is the larger one "
+        "of two one-sided tests against differences of 0.02."
+    )
+    headings = ("plant", "strategy", "seeds", "score, normal program", "score, CPU build", "difference [90 %]", "p")
+    equal = sum(row["p_equal"] < 0.05 for row in stored["rows"])
+    return {
+        "gpu-curves": captioned(caption, table(headings, rows)),
+        "gpu.equal": f"{equal} of {len(rows)}",
+        "gpu.largest": number(largest, 3),
     }
 
 

@@ -3,6 +3,7 @@
 import ctypes
 import functools
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from scipy import stats
 
 from replaybench.device.buffers import STATE, DeviceBuffers, ReplaySettings
 from replaybench.device.build import host_library
+from replaybench.replay.strategies.interface import Usage
 from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.weighting import binomial_tails
 from replaybench.runtime.errors import UserError
@@ -263,20 +265,24 @@ def test_binomial_tails_are_those_of_the_cpu() -> None:
         np.testing.assert_allclose(out[:51], binomial_tails(n, p, 50), rtol=1e-9, atol=1e-300)
 
 
-def test_full_importance_sampling_weighs_by_counts() -> None:
-    member = Member("FULL[Uniform+FIS]", capacity=500)
-    member.numbered(0, 100)
-    replays = np.zeros(100, int)
-    for update in range(1, 30):
-        idx, _, weight = member.draw(end=30)
-        times = np.array([replays[slot] + np.count_nonzero(idx[: b + 1] == slot) for b, slot in enumerate(idx)])
-        np.add.at(replays, idx, 1)
-        expected = update * B / 100
-        lifetime = update * B if expected > 0.5 * update else update
-        most = max(times.max(), int(np.ceil(expected)))
-        reached = binomial_tails(lifetime, expected / lifetime, most)
-        mean = reached[1 : int(np.ceil(expected)) + 1].sum() / expected
-        np.testing.assert_allclose(weight, reached[times] / mean, rtol=1e-5)
+@pytest.mark.parametrize(("strategy", "bounded"), [("FULL[Uniform+FIS]", False), ("FIFO[Uniform+FIS(0.7)]", True)])
+def test_full_importance_weights_are_those_of_the_cpu(strategy: str, bounded: bool) -> None:
+    """The same samples get the same weights, before a buffer is full, when it becomes full, and later."""
+    member, weighting = Member(strategy, capacity=500), parse(strategy).weights
+    assert weighting is not None
+    cpu: Any = weighting.start(SimpleNamespace(members=[0], capacity=500, bounded=bounded))  # type: ignore[arg-type]
+    updates = 0
+    for phase in range(40 if bounded else 9):
+        before = member.view("serial").copy()
+        member.numbered(0, 50)
+        cpu.replays[0, member.view("serial") != before] = 0  # overwritten
+        for _ in range(20):
+            updates += 1
+            idx, _, weight = member.draw(end=20 * (phase + 1))
+            expected, offers = np.zeros((1, B), np.float32), np.array([50 * (phase + 1)])
+            usage = Usage(updates, 20 * (phase + 1), offers, np.minimum(offers, 500))
+            cpu.weigh(None, usage, SimpleNamespace(idx=idx[None].astype(np.int64)), expected)
+            np.testing.assert_allclose(weight, expected[0], rtol=1e-5)
 
 
 @pytest.mark.parametrize("strategy", ["FIFO[AER]", "Synth(state=0.1)*FIFO[Uniform]", "FIFO[Uniform+ReFER]"])
