@@ -3,6 +3,7 @@
 import ctypes
 import dataclasses
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
@@ -20,10 +21,12 @@ from replaybench.device.buffers import DeviceBuffers
 from replaybench.device.build import host_library
 from replaybench.device.plants import DevicePlant
 from replaybench.device.program import Host, Program, Schedule
+from replaybench.envs.interface.plant import Params, Vector
 from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.pendulum import PendulumDCSC
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.population import PopulationEnv
+from replaybench.examples.cart_pole import CartPole
 from replaybench.experiments.cell import stored_fields
 from replaybench.experiments.schedule import make_task, updates_after
 from replaybench.replay.strategies.notation import parse
@@ -37,6 +40,8 @@ OTHERS: Final = (
     SACConfig(**NETS),
     DQNConfig(hidden=(8,), batch_size=8, replays_per_experience=2.0, levels=4, copy_every=30),
 )
+SEED: Final = 5
+PENDULUM: Final = PendulumDCSC()
 LEARNERS: Final[Any] = {DDPGConfig: DDPG, TD3Config: TD3, SACConfig: SAC, DQNConfig: DQN}
 
 
@@ -89,18 +94,18 @@ class Run:
     def __init__(
         self, strategy: str = "FIFO[Uniform]", members: Sequence[int] = range(3), config: Any = SMALL,
         capacity: int = 500, episodes: int = 6, noise: float = 0.01, update_every: int = 0,
+        plant: OdePlant = PENDULUM, frequency: float = 50.0, learns: bool = True,
     ) -> None:  # fmt: skip
-        plant = PendulumDCSC()
-        parsed, setting = parse(strategy), LearnerSetting(make_task(plant, 50.0, "fixed"), 5, members)
+        parsed, setting = parse(strategy), LearnerSetting(make_task(plant, frequency, "fixed"), SEED, members)
         learner = LEARNERS[type(config)](config, setting)
-        steps = plant.steps_per_episode(50.0)
+        steps = plant.steps_per_episode(frequency)
         apart = update_every or steps
-        due = updates_after(apart, steps, parsed, learner)
+        due = updates_after(apart, steps, parsed, learner) if learns else 0
         size = capacity if parsed.retention.bounded else steps * episodes
         self.buffers = DeviceBuffers(parsed, stored_fields(plant), size, learner.batch_size)
         schedule = Schedule(due, steps * episodes / apart, update_every, greedy_every=2)
-        self.program = Program(DevicePlant(plant, 50.0, noise), learner, self.buffers, schedule)
-        self.host = Host(self.program)
+        self.program = Program(DevicePlant(plant, frequency, noise), learner, self.buffers, schedule)
+        self.host, self.updates = Host(self.program), due
 
     @property
     def replay(self) -> Any:
@@ -163,6 +168,80 @@ def test_the_greedy_score_is_that_of_the_learned_policy(config: Any) -> None:
     assert all((array != started[name]).any() for name, array in learner.weights().items())
     expected = run_episode(learner.act, PopulationEnv(PendulumDCSC(), 3, frequency=50.0))
     np.testing.assert_allclose(measured, expected, rtol=1e-3)
+
+
+RANDOM = """
+#include "random.cuh"
+extern "C" {
+void normals(unsigned long long seed, unsigned member, unsigned purpose, unsigned first, int count, float* out) {
+    for (int i = 0; i < count; ++i) out[i] = Random{seed, member}.normal(Purpose(purpose), first + i);
+}
+unsigned below(unsigned count, unsigned long long seed, unsigned member, unsigned purpose, unsigned i, unsigned sub) {
+    return Random{seed, member}.below(count, Purpose(purpose), i, sub);
+}
+}
+"""
+SAMPLING, EXPLORATION = 2, 4  # of the enumeration Purpose
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ShortTrack(CartPole):
+    name = "ShortTrack"
+
+    @staticmethod
+    def terminated(x_next: Vector, event: int, p: Params) -> bool:
+        return bool(abs(x_next[0]) > 0.05)
+
+
+@pytest.mark.parametrize("amplitudes", [(1.0, 0.5), (0.3, 0.3)])
+def test_process_noise_by_hand(amplitudes: tuple[float, float]) -> None:
+    """The noise starts at zero in each episode; it is clipped, scaled by the episode's amplitude, added and clipped."""
+    first, last = amplitudes
+    noise = ProcessNoise(diffusion=0.5, first_amplitude=first, last_amplitude=last, decay_episodes=3)
+    config, rounds, steps = dataclasses.replace(SMALL, exploration=noise), 4, 200
+    own = Run("FULL[Uniform]", [4], config, noise=0.0, learns=False)
+    policy = own.program.fetch().policy
+    own.host.advance(rounds)
+    stored = {name: column[0, : rounds * steps] for name, column in own.buffers.columns(own.replay).items()}
+    drawn = np.zeros(rounds * steps, np.float32)
+    host_library(RANDOM).normals(
+        ctypes.c_uint64(SEED), 4, EXPLORATION, 0, drawn.size, ctypes.c_void_p(drawn.ctypes.data)
+    )
+    process = np.zeros(drawn.size)
+    for t, normal in enumerate(drawn):
+        process[t] = (0.7 * process[t - 1] if t % steps else 0.0) + 0.5 * normal
+    assert (np.abs(process) > 1).mean() > 0.05
+    amplitude = np.repeat(first + np.array([0.0, 0.5, 1.0, 1.0]) * (last - first), steps)
+    greedy = policy(stored["observation"][None])[0, :, 0]
+    expected = np.clip(greedy + amplitude * np.clip(process, -1, 1), -1, 1)
+    np.testing.assert_allclose(stored["action"][:, 0], expected, atol=2e-6)
+    np.testing.assert_allclose(stored["exploration"][:, 0], np.abs(stored["action"][:, 0] - greedy), atol=2e-6)
+
+
+@pytest.mark.parametrize("plant", [PendulumDCSC(), ShortTrack()])
+@pytest.mark.parametrize("config", [SMALL, OTHERS[2]])
+def test_updates_are_those_of_the_cpu_with_the_same_experiences(plant: OdePlant, config: Any) -> None:
+    rounds, member = 5, 4
+    kwargs: Any = {"members": [member], "config": config, "noise": 0.0, "plant": plant, "frequency": 5.0}
+    own, learner = Run("FULL[Uniform]", **kwargs), Run("FULL[Uniform]", **kwargs).program.learner
+    lengths = own.host.advance(rounds).steps[0].astype(int)
+    columns = {name: column[:1] for name, column in own.buffers.columns(own.replay).items()}
+    ends = np.zeros(lengths.sum())
+    ends[np.cumsum(lengths) - 1] = lengths < plant.steps_per_episode(5.0)
+    np.testing.assert_array_equal(columns["terminated"][0, : len(ends), 0], ends)  # not at the end of the time
+    assert ends.any() == isinstance(plant, ShortTrack)
+    random, done, size = host_library(RANDOM), 0, learner.batch_size
+    for phase, stored in enumerate(np.cumsum(lengths).tolist()):
+        for _ in range(int((phase + 1) * own.updates) - int(phase * own.updates)):
+            at = [random.below(stored, ctypes.c_uint64(SEED), member, SAMPLING, done, b) for b in range(size)]
+            weight = np.ones((1, size), np.float32)
+            batch = {name: np.ascontiguousarray(column[:, at]) for name, column in columns.items()}
+            rest = {"weight": weight, "actor_weight": weight, "rate_factor": np.ones(1, np.float32), "columns": {}}
+            learner.update(SimpleNamespace(**batch, **rest))
+            done += 1
+    assert done > 20
+    for name, array in own.program.fetch().weights().items():
+        np.testing.assert_allclose(array, learner.weights()[name], rtol=1e-3, atol=1e-4)
 
 
 def explored(config: Any, rounds: int = 1) -> tuple[Any, dict[str, Any]]:
