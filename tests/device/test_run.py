@@ -240,8 +240,9 @@ def test_updates_are_those_of_the_cpu_with_the_same_experiences(plant: OdePlant,
             learner.update(SimpleNamespace(**batch, **rest))
             done += 1
     assert done > 20
+    expected: Any = learner.weights()
     for name, array in own.program.fetch().weights().items():
-        np.testing.assert_allclose(array, learner.weights()[name], rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(np.asarray(array, np.float32), expected[name], rtol=1e-3, atol=1e-4)
 
 
 def explored(config: Any, rounds: int = 1) -> tuple[Any, dict[str, Any]]:
