@@ -237,12 +237,25 @@ def test_updates_are_those_of_the_cpu_with_the_same_experiences(plant: OdePlant,
             weight = np.ones((1, size), np.float32)
             batch = {name: np.ascontiguousarray(column[:, at]) for name, column in columns.items()}
             rest = {"weight": weight, "actor_weight": weight, "rate_factor": np.ones(1, np.float32), "columns": {}}
-            learner.update(SimpleNamespace(**batch, **rest))
+            drawn: Any = SimpleNamespace(**batch, **rest)
+            learner.update(drawn)
             done += 1
     assert done > 20
     expected: Any = learner.weights()
     for name, array in own.program.fetch().weights().items():
         np.testing.assert_allclose(np.asarray(array, np.float32), expected[name], rtol=1e-3, atol=1e-4)
+
+
+def test_weights_go_from_their_first_to_their_last_exponent_over_the_horizon() -> None:
+    def networks(weights: str, config: Any, rounds: int) -> np.ndarray:
+        own = Run(f"FIFO[PER+IS({weights})]", [4], config, capacity=1000, episodes=2)
+        own.host.advance(rounds)
+        return own.program.part("hot").copy()
+
+    # The first phase has the first exponent. TD3 learns from the second phase on, where the horizon of two phases ends.
+    for config, rounds, constant in ((SMALL, 1, "0.4, 0.4"), (OTHERS[0], 3, "1, 1")):
+        same, rising = (networks(weights, config, rounds) for weights in (constant, "0.4, 1"))
+        np.testing.assert_array_equal(rising, same)
 
 
 def explored(config: Any, rounds: int = 1) -> tuple[Any, dict[str, Any]]:
