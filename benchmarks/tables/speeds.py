@@ -75,7 +75,7 @@ def _gpu_curves() -> dict[str, str]:
         means = number(row["cpu"], 3), number(row["mean"], 3)
         rows.append([plant, strategy, f"{row['seeds']}", *means, interval, p_text(row["p_equal"])])
     caption = (
-        f"Measured on {stored['device']}. *Score* is the mean μ_r over all 100 episodes and all seeds. *Difference* is "
+        f"Measured on an {stored['device']}. *Score* is the mean μ_r over all 100 episodes and all seeds. *Difference* is "
         "the score of the CPU build minus that of the normal program, with its 90 % interval. *p* is the larger one "
         "of two one-sided tests against differences of 0.02."
     )
