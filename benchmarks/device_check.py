@@ -2,8 +2,8 @@
 
 It needs `pip install "replaybench[gpu]"` and NVIDIA's driver, and takes less than ten minutes; `--only rates figure12`
 runs some parts. `--host` compiles the same source for this processor. It makes all parts small except `curves`, which
-takes two hours of a core. Part `processor` needs no GPU: it computes what `curves` compares with, in 20 minutes of a
-core.
+takes about three hours of a core. Part `processor` needs no GPU: it computes what `curves` compares with, in half an
+hour of a core.
 """
 
 import os
@@ -138,7 +138,7 @@ def whole_scores(cell: Cell) -> NDArray[np.float64]:
 def curve_study(plant: OdePlant, strategy: str, **changes: Any) -> Study:
     """Return a study of one curve of `CURVES`."""
     given: dict[str, Any] = {"plants": (plant.name,), "strategies": (strategy,), "episodes": 100, "greedy_every": 100}
-    return Study(**{"name": "curves", "seeds": SEEDS[plant.name], "capacity": 5_000} | given | changes)
+    return Study(name="curves", seeds=SEEDS[plant.name], capacity=5_000, **given, **changes)
 
 
 def curve(plant: OdePlant, strategy: str, device: str) -> Row:

@@ -166,8 +166,7 @@ def _draw_panel(axes: Axes, view: _View, greys: Sequence[Series], in_steps: bool
     episodes = max(float(ends[-1]) for ends in done.values())
     axes.set_xlim(0, 1.01 * episodes)
     interval = max(1, -(-data.sizes["greedy_episode"] // _MOST_GREEDY))
-    for one in (one for one in every if one in view.curves):
-        curve = view.curves[one]
+    for one, curve in ((one, view.curves[one]) for one in every if one in view.curves):
         curve = curve._replace(episode=np.interp(curve.episode, counted, done[one]))
         if one in greys:
             axes.plot(curve.episode, curve.mean, color=_PALE, linewidth=0.8, zorder=1.5, label=f"other {one.label}")
