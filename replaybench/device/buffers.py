@@ -153,14 +153,6 @@ class DeviceBuffers:
         flat = memory[:, start : start + dtype.itemsize * math.prod(shape)].view(dtype)
         return flat.reshape(len(memory), *shape)
 
-    def places(self, count: int) -> list[slice]:
-        """Return the byte ranges of the counters and of the first `count` experiences in the memory of one buffer."""
-        found = [slice(0, STATE.itemsize)]
-        for name in ("serial", "rows"):
-            start, dtype, (slots, *shape) = self.arrays[name]
-            found.append(slice(start, start + min(count, slots) * dtype.itemsize * math.prod(shape)))
-        return found
-
     def columns(self, memory: NDArray[np.uint8]) -> dict[str, Floats32]:
         """Return each stored field by name, `[M, capacity, width]`, as a view of the buffers' memory `[M, bytes]`."""
         rows = self.view(memory, "rows")

@@ -1,13 +1,15 @@
 """Compilation, launch and memory transfer of training programs on a GPU."""
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from replaybench.device.build import device_code, linked_code
 from replaybench.device.program import Program, Rounds, members_at_once
+from replaybench.runtime.arrays import Floats
 from replaybench.runtime.errors import UserError, need
 from replaybench.runtime.quantities import gigabytes
 
@@ -71,6 +73,7 @@ class GPU:
         self.name = str(self.device.name)
         linked = ObjectCode.from_cubin(machine_code(program, (capability[0], capability[1])))
         self.kernel, self.stream = linked.get_kernel("run_rounds"), self.device.create_stream()
+        self._describe = linked.get_kernel("describe_buffers")
         self.shared = self._shared_bytes(linked.get_kernel("size_of_shared"))
         self._tables = {name: self._copied(table) for name, table in program.buffers.tables.items()}
         for name, table in self._tables.items():
@@ -80,25 +83,24 @@ class GPU:
 
     def advance(self, count: int) -> Rounds:
         """Run `count` training episodes or iterations of every learner, and return the scores, `[M, count]` each."""
-        from cuda.core import LaunchConfig, launch
-
         program = self.program
         found = Rounds(*(np.full((len(program.memory), count), np.nan) for _ in Rounds._fields))
-        for first, end in self._blocks():
-            memory = self._memory(first, end)
-            settings = type(program.settings).from_buffer_copy(program.settings)
-            settings.first_member += first
-            given = self._copied(np.frombuffer(bytes(settings), np.uint8))
-            scores = [self._copied(array[first:end]) for array in found]
-            config = LaunchConfig(grid=end - first, block=program.threads, shmem_size=self.shared)
-            rounds = ctypes.c_int(program.rounds), ctypes.c_int(count)
-            launch(self.stream, config, self.kernel, given, memory, *rounds, *scores)
-            for array, buffer in zip(found, scores, strict=True):
-                self._copy_back(buffer, array[first:end])
-            if self.at_once < len(program.memory):
-                self._copy_back(memory, program.memory[first:end])
-                self._held.clear()
+        self._run(self.kernel, self.shared, (program.rounds, count), *found)
         program.rounds += count
+        return found
+
+    def describe(self, ends: NDArray[np.uint32]) -> Floats:
+        """Return what the buffers of M members (independent learners) contain.
+
+        Args:
+            ends: Serial number of the last experience of each of K groups, from the oldest; uint32, `[M, K]`.
+
+        Returns:
+            The number of stored experiences in each group, and then the sum of ‖a − π(s)‖₁ over all stored
+            experiences; float64, `[M, K + 1]`.
+        """
+        found = np.empty((len(ends), ends.shape[1] + 1))
+        self._run(self._describe, 0, ends.shape[1:], ends, found)
         return found
 
     def fetch(self, *places: slice, members: int | None = None) -> None:
@@ -125,10 +127,28 @@ class GPU:
         self._held.clear()
         self._tables.clear()
 
-    def _blocks(self) -> Iterator[tuple[int, int]]:
-        members = len(self.program.memory)
-        for first in range(0, members, self.at_once):
-            yield first, min(first + self.at_once, members)
+    def _run(self, kernel: Any, shared: int, numbers: Iterable[int], *arrays: np.ndarray) -> None:
+        """Run a kernel with `shared` bytes of shared memory for all M members (independent learners).
+
+        The arguments of the kernel are the settings, the memory of the members, `numbers` and `arrays`. The arrays
+        `[M, …]` are copied to the GPU and back.
+        """
+        from cuda.core import LaunchConfig, launch
+
+        program = self.program
+        for first in range(0, len(program.memory), self.at_once):
+            end = min(first + self.at_once, len(program.memory))
+            memory, given = self._memory(first, end), [self._copied(array[first:end]) for array in arrays]
+            settings = type(program.settings).from_buffer_copy(program.settings)
+            settings.first_member += first
+            own = self._copied(np.frombuffer(bytes(settings), np.uint8))
+            config = LaunchConfig(grid=end - first, block=program.threads, shmem_size=shared)
+            launch(self.stream, config, kernel, own, memory, *map(ctypes.c_int, numbers), *given)
+            for array, buffer in zip(arrays, given, strict=True):
+                self._copy_back(buffer, array[first:end])
+            if self.at_once < len(program.memory):
+                self._copy_back(memory, program.memory[first:end])
+                self._held.clear()
 
     def _memory(self, first: int, end: int) -> Any:
         if first not in self._held:

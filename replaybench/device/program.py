@@ -163,6 +163,16 @@ class Host:
         program.rounds += count
         return found
 
+    def describe(self, ends: NDArray[np.uint32]) -> Floats:
+        """Return what the buffers contain, as `GPU.describe` does."""
+        (members, groups), memory = ends.shape, self.program.memory
+        found, ends = np.empty((members, groups + 1)), np.ascontiguousarray(ends)
+        self.library.describe_buffers(
+            ctypes.byref(self.program.settings), ctypes.c_void_p(memory.ctypes.data), members, groups,
+            *(ctypes.c_void_p(array.ctypes.data) for array in (ends, found)),
+        )  # fmt: skip
+        return found
+
     def fetch(self, *places: slice, members: int | None = None) -> None:
         """Do nothing, because the memory of all learners is already on the host."""
 

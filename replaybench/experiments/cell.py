@@ -11,6 +11,7 @@ import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from replaybench.experiments.episodes import LiveEpisodes, PlantModel
 from replaybench.experiments.loop import training_episode, training_steps, update_phase
 from replaybench.experiments.progress import Report, Round
 from replaybench.experiments.schedule import make_task, updates_after, with_phases
-from replaybench.experiments.snapshots import MOST_MEMBERS, Snapshots
+from replaybench.experiments.snapshots import MOST_MEMBERS, Snapshots, stored_by_age
 from replaybench.experiments.study import Buffers, Cell, last_episodes
 from replaybench.experiments.study_record import read_sessions
 from replaybench.replay.buffer import Replay, spread_sample, step_fields
@@ -150,7 +151,8 @@ class CellRun:
                     values[:, index] = measured[name]
         self.episode += 1
         self._evaluate()
-        self.snapshots.take(self.episode, self.agent, self.replay)
+        by_age = partial(stored_by_age, self.replay)
+        self.snapshots.take(self.episode, self.agent, self.replay.collected, by_age)
 
     def _advance_on_device(self, device: DeviceCell) -> None:
         rounds, first, every = device.advance(), self.episode, self.cell.greedy_every
@@ -163,7 +165,7 @@ class CellRun:
             measured = self.agent.metrics({})
             for name, values in self.metrics.items():
                 values[:, indices[-1]] = measured[name]
-        self.snapshots.take(self.episode, device.shown, self.replay)
+        self.snapshots.take(self.episode, device.shown, self.replay.collected, device.stored_by_age)
 
     def _evaluate(self) -> None:
         every, steps = self.cell.evaluate_every_steps, self.env.steps_per_episode

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.controllers.learner import Learner
-from replaybench.device.buffers import DeviceBuffers, check_strategy
+from replaybench.device.buffers import STATE, DeviceBuffers, check_strategy
 from replaybench.device.gpu import GPU
 from replaybench.device.learners import check as check_learner
 from replaybench.device.plants import DevicePlant
@@ -23,7 +23,7 @@ from replaybench.experiments.snapshots import snapshot_rounds
 from replaybench.experiments.study import Cell
 from replaybench.replay.buffer import Replay
 from replaybench.replay.storage.traces import NONE
-from replaybench.runtime.arrays import Floats
+from replaybench.runtime.arrays import Floats, Integers
 from replaybench.runtime.errors import UserError
 
 LAUNCH_SECONDS: Final = 1.0
@@ -106,18 +106,17 @@ class DeviceCell:
         each = (time.perf_counter() - began) / count
         self._at_once = int(min(2 * count, max(1.0, LAUNCH_SECONDS / each)))
         if done + count in self._ends:
-            self._fetch_shown(done + count)
+            self._fetch_shown()
         if done + count in ends and (self.parts.agent.metric_names or done + count == self.cell.episodes):
             self._runner.fetch(*map(self.program.place, ("hot", "cold")))
             self.program.fetch()
         return results
 
-    def _fetch_shown(self, rounds: int) -> None:
+    def _fetch_shown(self) -> None:
         members, start = len(self.shown.setting.members), self.program.place("replay").start
         self._runner.fetch(*map(self.program.place, ("hot", "cold")), members=members)
         self.program.fetch(self.shown)
-        stored = self._buffers.places(rounds * self.cell.steps_per_episode)
-        self._runner.fetch(*(slice(start + place.start, start + place.stop) for place in stored))
+        self._runner.fetch(slice(start, start + STATE.itemsize))
         self._count()
 
     def _count(self) -> None:
@@ -125,6 +124,10 @@ class DeviceCell:
         for name in ("collected", "offers", "count"):
             getattr(replay, name)[:] = counters[name]
         replay.updates = int(counters["updates"].max())
+
+    def stored_by_age(self, ends: Integers) -> Floats:
+        """Return what the buffers contain, as `snapshots.stored_by_age` does, without a copy of their experiences."""
+        return self._runner.describe(ends.astype(np.uint32))
 
     def fetch(self) -> None:
         """Copy the state of all learners and replay buffers from the GPU to the objects on the host."""

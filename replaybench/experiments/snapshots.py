@@ -19,7 +19,7 @@ from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.population import PopulationEnv
 from replaybench.experiments.study import FINAL_EPISODES
 from replaybench.replay.buffer import Replay
-from replaybench.runtime.arrays import Floats, Floats32
+from replaybench.runtime.arrays import Floats, Floats32, Integers
 from replaybench.runtime.errors import UserError
 
 TENTHS: Final = 10
@@ -88,6 +88,27 @@ def follow(plant: OdePlant, frequency: float, members: int, policy: Callable[[Fl
     return Paths(plant.denormalise_state(np.stack(states, axis=1)), total / np.maximum(steps, 1))
 
 
+def stored_by_age(replay: Replay, ends: Integers) -> Floats:
+    """Return what the replay buffers of M members contain.
+
+    Args:
+        ends: Serial number of the last experience of each of K groups, from the oldest; int64, shape `[M, K]`. The last
+            group ends with the last experience that was collected.
+
+    Returns:
+        The number of stored experiences in each group, and then the sum of ‖a − π(s)‖₁ over all stored experiences;
+        float64, shape `[M, K + 1]`.
+    """
+    exploration, groups = replay.columns.column("exploration"), ends.shape[1]
+    found = np.zeros((len(ends), groups + 1))
+    for m, count in enumerate(replay.count):
+        weight = None if replay.assembly is None else replay.assembly.length[m, :count]
+        group = np.searchsorted(ends[m], replay.columns.serial[m, :count], side="left")
+        found[m, :-1] = np.bincount(group, weights=weight, minlength=groups)
+        found[m, -1] = exploration[m, :count].sum(dtype=np.float64)  # padding of units is 0
+    return found
+
+
 class Snapshots:
     """The K snapshots of replay buffers and policies that are taken in a run of M members.
 
@@ -131,30 +152,26 @@ class Snapshots:
             self.policies = {name: np.full((*run, *shape), np.nan, np.float32) for name, shape in shapes.items()}
             self.policies["greedy"] = np.full(run, np.nan)
 
-    def take(self, done: int, agent: Learner, replay: Replay) -> None:
+    def take(self, done: int, agent: Learner, collected: Integers, by_age: Callable[[Integers], Floats]) -> None:
         """Take a snapshot if a snapshot is due after `done` episodes.
 
-        Policies are recorded for the members of `agent`, which may be the first members only.
+        Args:
+            agent: Policies are recorded for the members of this learner, which may be the first members only.
+            collected: Number of experiences that each member has collected; int64, shape `[M]`.
+            by_age: Function that describes the buffers (see `stored_by_age`).
         """
         for tenth, end in enumerate(self._ends):
             if end >= done:
-                self.contents["collected"][:, tenth] = replay.collected
+                self.contents["collected"][:, tenth] = collected
         if done not in self._rounds:
             return
+        place = self._rounds.index(done)
         with np.errstate(over="ignore", invalid="ignore"):  # from failed members
-            self._describe_buffers(self._rounds.index(done), replay)
+            counts, total = np.split(by_age(self.contents["collected"]), [TENTHS], axis=1)
+            self.contents["origin"][:, place] = counts
+            self.contents["exploration"][:, place] = total[:, 0] / counts.sum(axis=1)  # NaN for an empty buffer
             if self.policies:
-                self._describe_policies(self._rounds.index(done), agent)
-
-    def _describe_buffers(self, place: int, replay: Replay) -> None:
-        exploration = replay.columns.column("exploration")
-        for m, count in enumerate(replay.count):
-            serial = replay.columns.serial[m, :count]
-            weight = np.ones(count, np.int64) if replay.assembly is None else replay.assembly.length[m, :count]
-            tenths = np.searchsorted(self.contents["collected"][m], serial, side="left")
-            self.contents["origin"][m, place] = np.bincount(tenths, weights=weight, minlength=TENTHS)[:TENTHS]
-            if steps := int(weight.sum()):  # padding of units is 0
-                self.contents["exploration"][m, place] = exploration[m, :count].sum(dtype=np.float64) / steps
+                self._describe_policies(place, agent)
 
     def _describe_policies(self, place: int, agent: Learner) -> None:
         assert self.plant is not None

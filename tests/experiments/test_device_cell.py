@@ -1,8 +1,10 @@
 """Cells on a device, whose source runs on this processor here."""
 
+import ctypes
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -16,7 +18,7 @@ from rich.console import Console
 from replaybench.baselines.controllers import run_episode
 from replaybench.data.record import read_header, read_record, write_record
 from replaybench.device import gpu
-from replaybench.device.program import Host
+from replaybench.device.program import Host, Program
 from replaybench.envs.ode.pendulum import PendulumDCSC
 from replaybench.envs.population import PopulationEnv
 from replaybench.experiments import cell as cell_module
@@ -140,6 +142,58 @@ def test_snapshots_show_the_first_members(monkeypatch: Patch) -> None:
         np.testing.assert_array_equal(shown, looks[0].policies[name][:2])
     for name, counted in looks[1].contents.items():
         np.testing.assert_array_equal(counted, looks[0].contents[name])
+
+
+class FakeGPU(gpu.GPU):
+    """A GPU whose memory holds two members at a time, and whose kernels run on this processor."""
+
+    def __init__(self, program: Program, number: int) -> None:
+        library = Host(program).library
+        self.program, self.name, self.stream, self.at_once, self.shared = program, "fake", None, 2, 1
+        self.kernel, self._describe = library.run_rounds, library.describe_buffers
+        self._held, self._tables = {}, {}
+
+    def _copied(self, array: np.ndarray) -> np.ndarray:
+        return np.array(array, order="C")
+
+    def _copy_back(self, buffer: np.ndarray, array: np.ndarray, start: int = 0) -> None:
+        columns = buffer.reshape(len(buffer), -1).view(np.uint8)[:, start:][:, : array.nbytes // len(array)]
+        array[...] = columns.copy().view(array.dtype).reshape(array.shape)
+
+
+def launch_here(stream: None, config: SimpleNamespace, kernel: Any, *arguments: Any) -> None:
+    own, memory, *others = (a if isinstance(a, ctypes.c_int) else ctypes.c_void_p(a.ctypes.data) for a in arguments)
+    kernel(own, memory, config.grid, *others)
+
+
+def test_groups_of_members_have_the_results_of_all_at_once(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(device_cell, "LAUNCH_SECONDS", 0.0)
+    cell = cell_of("FIFO[PER]", episodes=12)
+    whole = advanced(cell)
+    monkeypatch.setitem(sys.modules, "cuda.core", Mock(LaunchConfig=SimpleNamespace, launch=launch_here))
+    monkeypatch.setattr(device_cell, "GPU", FakeGPU)
+    parts = advanced(cell)
+    for name, array in (whole.history() | whole.snapshots.arrays()).items():
+        np.testing.assert_array_equal((parts.history() | parts.snapshots.arrays())[name], array)
+    assert whole.device is not None
+    assert parts.device is not None
+    np.testing.assert_array_equal(parts.device.state_dict()["memory"], whole.device.state_dict()["memory"])
+    assert not parts.device._runner._held  # the memory of each group was freed for the next one
+
+
+@pytest.mark.parametrize("strategy", ["FIFO[Uniform]", "FULL[Uniform]", "Resv[Uniform]"])
+def test_the_device_counts_what_is_stored_by_age(strategy: str) -> None:
+    """As the CPU counts it, also in groups without experiences, and before anything is stored."""
+    run = CellRun(cell_of(strategy))
+    assert run.device is not None
+    ends = np.array([[1, 650, 650, 801, 1200], [2, 657, 657, 810, 1200], [3, 664, 664, 819, 1200]])
+    for collected in (0, 1200):
+        assert (run.replay.collected == collected).all()
+        counted = run.device.stored_by_age(ends)
+        np.testing.assert_allclose(counted, snapshots.stored_by_age(run.replay, ends), rtol=1e-12)
+        assert (counted[:, :-1].sum(axis=1) == run.replay.count).all()
+        while run.episode < 6:
+            run.advance()
 
 
 def test_a_sweep_runs_some_cells_at_once(tmp_path: Path, monkeypatch: Patch) -> None:

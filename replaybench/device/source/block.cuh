@@ -88,13 +88,15 @@ template <class T> struct PerThread {
 enum class Exploration { OUTSIDE, NORMALS, UNIFORMS };
 
 DEVICE float plus(float a, float b) { return a + b; }
+DEVICE double plus(double a, double b) { return a + b; }
 DEVICE float4 plus(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
 
-// Return the sum of term(k) (float or float4) for 0 <= k < count, computed by LANES neighbouring threads (a power of two
+// Return the sum of term(k) (float, double or float4) for 0 <= k < count, computed by LANES neighbouring threads (a power of two
 // up to 32). Only the first of these threads (thread % LANES == 0) receives the sum. The GPU adds partial sums in registers.
 // The host adds them in the same order.
 #ifdef __CUDACC__
 DEVICE float lane_below(float x, int away, int lanes) { return __shfl_down_sync(0xffffffffu, x, away, lanes); }
+DEVICE double lane_below(double x, int away, int lanes) { return __shfl_down_sync(0xffffffffu, x, away, lanes); }
 DEVICE float4 lane_below(float4 x, int away, int lanes) {
     return {lane_below(x.x, away, lanes), lane_below(x.y, away, lanes), lane_below(x.z, away, lanes),
             lane_below(x.w, away, lanes)};

@@ -131,6 +131,26 @@ template <class Rules> struct Replay {
         if constexpr (BY_EXPLORATION) exploration().merge();
     }
 
+    // Describe the experiences that are stored between two launches. They form groups by age: serial numbers up to ends[0],
+    // then up to ends[1], and so on. Write the number of experiences in each group, and then the sum of all exploration
+    // magnitudes. Phases: 1.
+    static METHOD void by_age(const ReplaySettings& settings, const char* base, int groups, const unsigned* ends,
+                              double* found) {
+        const int count = reinterpret_cast<const ReplayState*>(base)->count;
+        const unsigned* const serial = reinterpret_cast<const unsigned*>(base + settings.serial);
+        const float* const exploration = reinterpret_cast<const float*>(base + settings.rows) + Rules::EXPLORATION_AT;
+        PHASE(thread) {
+            for (int group = thread / 32; group <= groups; group += THREADS / 32) {
+                const unsigned before = group ? ends[group - 1] : 0, last = group < groups ? ends[group] : 0;
+                const double sum = lane_sum<32>(thread, count, [&](int slot) -> double {
+                    if (group == groups) return exploration[(long long)slot * W];
+                    return before < serial[slot] && serial[slot] <= last;
+                });
+                if (thread % 32 == 0) found[group] = sum;
+            }
+        }
+    }
+
     // Choose the slot of the next experience; to be called before `store`. One thread.
     METHOD void choose() const { shared.slot = choose_slot(); }
 

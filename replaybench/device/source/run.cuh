@@ -236,6 +236,14 @@ DEVICE void run_member(const RunSettings& settings, RunShared& shared, char* mem
     own.save();
 }
 
+// Describe the buffer of a member between launches; see Replay::by_age. The arrays are [members][groups] and
+// [members][groups + 1].
+DEVICE void describe_member(const RunSettings& settings, char* memory, int member, int groups, const unsigned* ends,
+                            double* found) {
+    char* const base = memory + (long long)member * settings.stride + settings.replay_at;
+    Buffer::by_age(settings.replay, base, groups, ends + (long long)member * groups, found + (long long)member * (groups + 1));
+}
+
 #ifdef __CUDACC__
 #ifndef BLOCKS  // number of blocks per multiprocessor, which limits the number of registers
 #define BLOCKS (THREADS <= 256 && sizeof(RunShared) <= 113 * 1024 ? 2 : 1)
@@ -246,6 +254,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                double* greedy) {
     extern __shared__ __align__(16) char space[];
     run_member(*settings, *reinterpret_cast<RunShared*>(space), memory, blockIdx.x, first, count, scores, lengths, greedy);
+}
+extern "C" __global__ void describe_buffers(const RunSettings* settings, char* memory, int groups, const unsigned* ends,
+                                            double* found) {
+    describe_member(*settings, memory, blockIdx.x, groups, ends, found);
 }
 #else
 extern "C" {
@@ -262,6 +274,9 @@ void run_rounds(const RunSettings* settings, char* memory, int members, int firs
         run_member(*settings, *shared, memory, m, first, count, scores, lengths, greedy);
         delete shared;
     }
+}
+void describe_buffers(const RunSettings* settings, char* memory, int members, int groups, const unsigned* ends, double* found) {
+    for (int m = 0; m < members; ++m) describe_member(*settings, memory, m, groups, ends, found);
 }
 }
 #endif
