@@ -2,12 +2,14 @@
 
 import ctypes
 import dataclasses
+import math
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
 import pytest
+from declared import declared
 from scipy import stats
 
 from replaybench.baselines.controllers import run_episode
@@ -45,24 +47,89 @@ PENDULUM: Final = PendulumDCSC()
 LEARNERS: Final[Any] = {DDPGConfig: DDPG, TD3Config: TD3, SACConfig: SAC, DQNConfig: DQN}
 
 
-@pytest.mark.parametrize("plant", [PendulumDCSC(), Magman()])
-def test_a_plant_moves_as_on_the_cpu(plant: OdePlant) -> None:
-    steps = 100
-    device = DevicePlant(plant, 50.0)
+RANDOM: Final = """
+#include "random.cuh"
+extern "C" {
+void normals(unsigned long long seed, unsigned member, unsigned purpose, unsigned sub, int count, float* out) {
+    for (int i = 0; i < count; ++i) out[i] = Random{seed, member}.normal(Purpose(purpose), i, sub);
+}
+unsigned below(unsigned count, unsigned long long seed, unsigned member, unsigned purpose, unsigned i, unsigned sub) {
+    return Random{seed, member}.below(count, Purpose(purpose), i, sub);
+}
+}
+"""
+SAMPLING, EXPLORATION, SENSOR, ACTUATOR = 2, 4, 5, 6  # of the enumeration Purpose
+
+
+def normals(member: int, purpose: int, count: int, sub: int = 0) -> np.ndarray:
+    drawn = np.zeros(count, np.float32)
+    host_library(RANDOM).normals(ctypes.c_uint64(SEED), member, purpose, sub, count, ctypes.c_void_p(drawn.ctypes.data))
+    return drawn
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Hurdles(CartPole):
+    """Four forces, a hurdle that fast carts pass within a control step, and speeds that are limited or unknown."""
+
+    name = "Hurdles"
+    action_choices = (4,)
+    saturates = True
+    observation_limit = (1.0, 0.5, 1.0, 1.0)
+
+    @staticmethod
+    def rhs(x: Vector, u: Vector, p: Params) -> tuple[float, ...]:
+        return x[1], 2 * u[0], x[1], math.nan if x[0] > 0 else 0.0
+
+    @staticmethod
+    def project(x: Vector, p: Params) -> int:
+        return int(0.05 < abs(x[0]) < 0.06)
+
+    @staticmethod
+    def reward(x: Vector, u: Vector, x_next: Vector, event: int, p: Params) -> float:
+        return float(x_next[0] + u[0] + 100 * event)
+
+    @staticmethod
+    def terminated(x_next: Vector, event: int, p: Params) -> bool:
+        return event > 0 or abs(x_next[0]) > 0.3
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+@pytest.mark.parametrize(("plant", "frequency"), [(PendulumDCSC(), 50.0), (Magman(), 50.0), (Hurdles(), 5.0)])
+def test_a_plant_moves_as_on_the_cpu(plant: OdePlant, frequency: float, noise: float) -> None:
+    """With noise, as the CPU without noise under the disturbed actions. The last action is NaN."""
+    steps, seen = 100, plant.state_names[1:]
+    device = DevicePlant(plant, frequency, noise, seen)
     entries = '#include "plant.cuh"\n' + device.source + _SIMULATE
     library, compiled = host_library(entries), device.host_functions()
     library.set_plant(*(ctypes.c_void_p(function.address) for function in compiled))
-    env = PopulationEnv(plant, 1, frequency=50.0)
+    env = PopulationEnv(plant, 1, frequency=frequency, observe=seen, nan_actions="fail")
     actions = np.random.default_rng(0).uniform(-1.2, 1.2, (steps, len(plant.action_names))).astype(np.float32)
-    states, rewards = np.zeros((steps, len(plant.state_names))), np.zeros(steps)
-    observations = np.zeros((steps, len(plant.state_names)), np.float32)
-    places = (ctypes.c_void_p(array.ctypes.data) for array in (actions, states, rewards, observations))
-    library.simulate(ctypes.byref(device.settings()), steps, *places)
-    env.reset()
+    rewards, ended = np.zeros(steps), np.zeros((steps, 2), np.int32)
+    observations, sensed = np.zeros((2, steps, len(seen)), np.float32)
+    actions[-1, -1], acted = np.nan, np.zeros_like(actions)
+    arrays = (actions, rewards, observations, sensed, acted, ended)
+    library.simulate(ctypes.byref(device.settings()), steps, *(ctypes.c_void_p(array.ctypes.data) for array in arrays))
+    errors = [
+        noise * np.stack([normals(2, purpose, 2 * steps, sub) for sub in subs], axis=1)
+        for purpose, subs in ((ACTUATOR, range(len(plant.action_names))), (SENSOR, range(1, len(seen) + 1)))
+    ]
+    count = 0  # of readings, of which each episode has one more than steps
     for t in range(steps):
-        observation, reward, _, _, _ = env.step(actions[t : t + 1])
-        np.testing.assert_allclose(observations[t], observation[0], rtol=1e-6, atol=1e-6)
-        np.testing.assert_allclose(rewards[t], reward[0], rtol=1e-9, atol=1e-9)
+        if t == 0 or ended[t - 1].any():
+            env.reset()
+            count += 1
+        observation, reward, *flags, _ = env.step(np.clip(actions[t : t + 1], -1, 1) + errors[0][t])
+        if t < steps - 1:
+            np.testing.assert_allclose(acted[t], errors[0][t], rtol=1e-6)
+            np.testing.assert_allclose(sensed[t], errors[1][count], rtol=1e-6)
+            count += 1
+        np.testing.assert_allclose(observations[t], observation[0] + sensed[t], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(rewards[t], reward[0], rtol=1e-5 if noise else 1e-9, atol=1e-5 if noise else 1e-9)
+        np.testing.assert_array_equal(ended[t], np.ravel(flags))
+    assert np.isnan(rewards).tolist() == [False] * (steps - 1) + [True]
+    if isinstance(plant, Hurdles):
+        assert (rewards > 50).any()
+        assert np.isclose(np.abs(observations - sensed), 0.5, atol=1e-6).any()
 
 
 pytestmark = pytest.mark.slow  # each test compiles C++
@@ -72,16 +139,18 @@ void set_plant(decltype(plant_rhs) rhs, decltype(plant_reward) reward, decltype(
                decltype(plant_terminated) terminated) {
     plant_rhs = rhs, plant_reward = reward, plant_project = project, plant_terminated = terminated;
 }
-void simulate(const PlantSettings<Plant>* settings, int steps, const float* actions, double* states, double* rewards,
-              float* observations) {
+void simulate(const PlantSettings<Plant>* settings, int steps, const float* actions, double* rewards,
+              float* observations, float* sensed, float* acted, int* ended) {
     Episode<Plant> episode{};
-    const Simulation<Plant> plant{*settings, episode, {1, 2}, Purpose::SENSOR, Purpose::ACTUATOR};
-    plant.begin();
+    const Simulation<Plant> plant{*settings, episode, {5, 2}, Purpose::SENSOR, Purpose::ACTUATOR};
     for (int t = 0; t < steps; ++t) {
+        if (!episode.active) plant.begin();
         plant.step(actions + t * Plant::ACTIONS);
-        for (int i = 0; i < Plant::STATES; ++i) states[t * Plant::STATES + i] = episode.state[i];
-        for (int o = 0; o < Plant::OBSERVED; ++o) observations[t * Plant::OBSERVED + o] = episode.observation[o];
+        for (int o = 0; o < Plant::OBSERVED; ++o, ++observations, ++sensed)
+            *observations = episode.observation[o], *sensed = episode.sensor_noise[o];
+        for (int a = 0; a < Plant::ACTIONS; ++a) acted[t * Plant::ACTIONS + a] = episode.actuator_noise[a];
         rewards[t] = episode.reward;
+        ended[2 * t] = episode.terminated, ended[2 * t + 1] = episode.length == settings->steps;
     }
 }
 }
@@ -170,20 +239,6 @@ def test_the_greedy_score_is_that_of_the_learned_policy(config: Any) -> None:
     np.testing.assert_allclose(measured, expected, rtol=1e-3)
 
 
-RANDOM = """
-#include "random.cuh"
-extern "C" {
-void normals(unsigned long long seed, unsigned member, unsigned purpose, unsigned first, int count, float* out) {
-    for (int i = 0; i < count; ++i) out[i] = Random{seed, member}.normal(Purpose(purpose), first + i);
-}
-unsigned below(unsigned count, unsigned long long seed, unsigned member, unsigned purpose, unsigned i, unsigned sub) {
-    return Random{seed, member}.below(count, Purpose(purpose), i, sub);
-}
-}
-"""
-SAMPLING, EXPLORATION = 2, 4  # of the enumeration Purpose
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShortTrack(CartPole):
     name = "ShortTrack"
@@ -203,10 +258,7 @@ def test_process_noise_by_hand(amplitudes: tuple[float, float]) -> None:
     policy = own.program.fetch().policy
     own.host.advance(rounds)
     stored = {name: column[0, : rounds * steps] for name, column in own.buffers.columns(own.replay).items()}
-    drawn = np.zeros(rounds * steps, np.float32)
-    host_library(RANDOM).normals(
-        ctypes.c_uint64(SEED), 4, EXPLORATION, 0, drawn.size, ctypes.c_void_p(drawn.ctypes.data)
-    )
+    drawn = normals(4, EXPLORATION, rounds * steps)
     process = np.zeros(drawn.size)
     for t, normal in enumerate(drawn):
         process[t] = (0.7 * process[t - 1] if t % steps else 0.0) + 0.5 * normal
@@ -246,9 +298,10 @@ def test_updates_are_those_of_the_cpu_with_the_same_experiences(plant: OdePlant,
         np.testing.assert_allclose(np.asarray(array, np.float32), expected[name], rtol=1e-3, atol=1e-4)
 
 
-def test_weights_go_from_their_first_to_their_last_exponent_over_the_horizon() -> None:
+@pytest.mark.parametrize("every", [0, 200])
+def test_weights_go_from_their_first_to_their_last_exponent_over_the_horizon(every: int) -> None:
     def networks(weights: str, config: Any, rounds: int) -> np.ndarray:
-        own = Run(f"FIFO[PER+IS({weights})]", [4], config, capacity=1000, episodes=2)
+        own = Run(f"FIFO[PER+IS({weights})]", [4], config, capacity=1000, episodes=2, update_every=every)
         own.host.advance(rounds)
         return own.program.part("hot").copy()
 
@@ -256,6 +309,47 @@ def test_weights_go_from_their_first_to_their_last_exponent_over_the_horizon() -
     for config, rounds, constant in ((SMALL, 1, "0.4, 0.4"), (OTHERS[0], 3, "1, 1")):
         same, rising = (networks(weights, config, rounds) for weights in (constant, "0.4, 1"))
         np.testing.assert_array_equal(rising, same)
+
+
+def test_weights_multiply_the_loss_of_the_critic_and_on_request_that_of_the_actor() -> None:
+    """Seen in the moments of Adam after a single update."""
+    one, moments = dataclasses.replace(SMALL, replays_per_experience=16 / 200), []
+    for weights in ("", "+IS(1, 1)", "+IS(1, 1, all_networks=true)"):
+        own = Run(f"FIFO[PER{weights}]", [4], one)
+        own.host.advance(1)
+        moments.append({name: adam.first for name, adam in own.program.fetch().adams.items()})
+    plain, usual, all_networks = moments
+    assert (plain["critic"] != usual["critic"]).any()
+    np.testing.assert_array_equal(usual["critic"], all_networks["critic"])
+    assert (usual["actor"] != all_networks["actor"]).any()
+
+
+@pytest.mark.parametrize("metric", ["mean reward", "return"])
+def test_scores_of_an_iteration_are_means_over_the_episodes_that_end_in_it(metric: str) -> None:
+    rounds, steps, plant = 4, 20, declared(ShortTrack, episode_metric=metric)()
+    own = Run("FULL[Uniform]", [4], plant=plant, frequency=5.0, update_every=10, learns=False)
+    found = own.host.advance(rounds)
+    columns = own.buffers.columns(own.replay)
+    reward, terminated = (columns[name][0, : rounds * steps, 0] for name in ("reward", "terminated"))
+    scores: list[list[float]] = [[] for _ in range(rounds)]
+    lengths: list[list[int]] = [[] for _ in range(rounds)]
+    begin = 0
+    for t in range(rounds * steps):
+        if terminated[t] or t + 1 - begin == steps:
+            total = reward[begin : t + 1].sum(dtype=float)
+            scores[t // steps].append(total if metric == "return" else total / (t + 1 - begin))
+            lengths[t // steps].append(t + 1 - begin)
+            begin = t + 1
+    assert min(map(len, scores)) > 1
+    np.testing.assert_allclose(found.reward[0], [*map(np.mean, scores)], rtol=1e-6)
+    np.testing.assert_allclose(found.steps[0], [*map(np.mean, lengths)])
+
+
+def test_updates_without_experiences_are_counted_as_on_the_cpu() -> None:
+    own = Run("Drop(0.95)*FIFO[PER]", config=dataclasses.replace(SMALL, replays_per_experience=320.0), update_every=1)
+    own.host.advance(1)
+    assert (own.buffers.view(own.replay, "serial")[:, 0] > 1).any()
+    assert (own.buffers.state(own.replay)["updates"] == 200).all()
 
 
 def explored(config: Any, rounds: int = 1) -> tuple[Any, dict[str, Any]]:

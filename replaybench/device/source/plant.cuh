@@ -83,8 +83,7 @@ private:
     METHOD double physical(double applied, int a) const {
         if constexpr (!Plant::CHOICES) return settings.middle[a] + settings.half[a] * applied;
         const int last = settings.choices[a] - 1;
-        double level = ceil(0.5 * (applied + 1.0) * last - 0.5);
-        level = level < 0 ? 0 : level > last ? last : level;
+        const double level = ceil(0.5 * (applied + 1.0) * last - 0.5);
         return (settings.middle[a] - settings.half[a]) + 2.0 * settings.half[a] * level / last;
     }
 
