@@ -143,11 +143,14 @@ def test_ranks_are_those_of_a_sorted_list(by_age: bool, capacity: int) -> None:
 
 
 def test_fifo_overwrites_the_oldest_and_full_keeps_everything() -> None:
-    for member, kept in ((Member("FIFO[Uniform]", capacity=50), 50), (Member("FULL[Uniform]", capacity=120), 120)):
-        member.numbered(0, 120)
-        assert sorted(member.view("rows")[:, 0]) == list(range(120 - kept, 120))
-        np.testing.assert_array_equal(member.view("serial"), member.view("rows")[:, 0] + 1)
-        assert [member.state[name] for name in ("count", "offers", "collected")] == [kept, 120, 120]
+    for strategy, capacity in (("FIFO[Uniform]", 50), ("FULL[Uniform]", 120)):
+        member = Member(strategy, capacity)
+        for first, end in ((0, 75), (75, 120)):
+            member.numbered(first, end - first)
+            kept = min(capacity, end)
+            assert sorted(member.view("rows")[:kept, 0]) == list(range(end - kept, end))
+            np.testing.assert_array_equal(member.view("serial")[:kept], member.view("rows")[:kept, 0] + 1)
+            assert [member.state[name] for name in ("count", "offers", "collected")] == [kept, end, end]
 
 
 def test_drop_discards_its_share() -> None:
@@ -156,12 +159,15 @@ def test_drop_discards_its_share() -> None:
     assert stats.binomtest(int(member.state["offers"]), 4000, 0.25).pvalue > 1e-3
 
 
-def test_a_reservoir_holds_every_experience_with_the_same_probability() -> None:
-    held = np.zeros(10)
-    for number in range(60):
-        member = Member("Resv[Uniform]", capacity=50, member=number)
-        member.numbered(0, 500)
-        held += np.bincount(member.view("rows")[:, 0].astype(int) // 50, minlength=10)
+@pytest.mark.parametrize(("capacity", "offered", "parts", "members"), [(50, 500, 10, 60), (1, 4, 4, 400)])
+def test_a_reservoir_holds_each_with_the_same_probability(
+    capacity: int, offered: int, parts: int, members: int
+) -> None:
+    held = np.zeros(parts)
+    for number in range(members):
+        member = Member("Resv[Uniform]", capacity, number)
+        member.numbered(0, offered)
+        held += np.bincount(member.view("rows")[:, 0].astype(int) * parts // offered, minlength=parts)
     assert stats.chisquare(held).pvalue > 1e-3
 
 
@@ -211,6 +217,16 @@ def test_per_finds_ranks_across_merges() -> None:
     np.testing.assert_array_equal(slots, np.lexsort((np.arange(2000), -bits)))
 
 
+def test_per_with_fewer_slots_than_new_experiences() -> None:
+    member = Member("FIFO[PER]", capacity=5)
+    member.numbered(0, 12)
+    drawn = np.concatenate([member.draw()[0] for _ in range(20)])
+    assert set(drawn) == set(range(5))
+    member._call("replay_end")
+    which, length = member.state["td_head"]
+    assert (member.view(f"td_run{which}")[:length] & np.uint64(0xFFFFFFFF)).tolist() == [*range(5)]
+
+
 def test_perprop_draws_in_proportion_to_priorities() -> None:
     member = Member("FIFO[PERprop]", capacity=1500)
     member.numbered(0, 1500)
@@ -226,6 +242,18 @@ def test_perprop_draws_in_proportion_to_priorities() -> None:
     share = priority / priority.sum()
     assert stats.chisquare(counts, share * counts.sum()).pvalue > 1e-3
     np.testing.assert_allclose(drawn[0][1], share[drawn[0][0]], rtol=1e-6)
+    member.numbered(1500, 3)
+    assert (member.view("priority")[:3] == member.state["largest"]).all()
+    assert member.state["largest"] > 2
+
+
+def test_priorities_of_errors_that_are_no_numbers_or_zero_are_possible() -> None:
+    member = Member("FIFO[PERprop(2, epsilon=1e-30)]", capacity=1)
+    member.numbered(0, 1)
+    for error, expected in ((3.0, 9.0), (np.nan, 9.0), (np.inf, 9.0), (0.0, 2.0**-126)):
+        member.draw()
+        member.annotate(np.full(B, error))
+        assert member.view("priority")[0] == np.float32(expected)
 
 
 @pytest.mark.parametrize("metric", ["TDE", "Expl"])
