@@ -72,9 +72,10 @@ READINGS: Final = {
     },
     "naf-refer": {
         "NAF": (
-            "means bounded by tanh, exploration σ = 0.2, learning rate 1e-3, factor ½ in the advantage, "
+            "unbounded means, exploration σ = 0.2, learning rate 1e-3, factor ½ in the advantage, "
             "normalised rewards, 32 replays of each experience"
         ),
+        "NAF:bounded": "means bounded by tanh",
         "NAF:wide": "exploration σ = 0.4",
         "NAF:slow": "learning rate 3e-4",
         "NAF:whole": "no factor ½ in the advantage",
