@@ -222,6 +222,8 @@ def test_per_with_fewer_slots_than_new_experiences() -> None:
     member.numbered(0, 12)
     drawn = np.concatenate([member.draw()[0] for _ in range(20)])
     assert set(drawn) == set(range(5))
+    member.annotate(np.full(B, np.nan))  # counts as infinite
+    assert (member.view("td_bits").view(np.float32) == np.inf).all()
     member._call("replay_end")
     which, length = member.state["td_head"]
     assert (member.view(f"td_run{which}")[:length] & np.uint64(0xFFFFFFFF)).tolist() == [*range(5)]
@@ -278,12 +280,23 @@ def test_ranked_retention_overwrites_by_rank(metric: str) -> None:
     assert stats.chisquare(some, law * some.sum()).pvalue > 1e-3
 
 
-def test_importance_weights_correct_for_the_draws() -> None:
-    member = Member("FULL[PER+IS(0.5, 1)]", capacity=500)
+@pytest.mark.parametrize("normalise", [False, True])
+def test_importance_weights_correct_for_the_draws(normalise: bool) -> None:
+    member = Member(f"FULL[PER+IS(0.5, 1, normalise={str(normalise).lower()})]", capacity=500)
     member.numbered(0, 300)
     for progress, beta in ((0.0, 0.5), (1.0, 1.0)):
         _, probability, weight = member.draw(progress)
-        np.testing.assert_allclose(weight, (300 * probability) ** -beta, rtol=1e-6)
+        expected = (300 * probability) ** -beta
+        np.testing.assert_allclose(weight, expected / expected.max() if normalise else expected, rtol=1e-6)
+
+
+def test_normalised_weights_of_a_dominant_experience_are_1() -> None:
+    member = Member("FULL[PERprop+IS(1, 1, normalise=true)]", capacity=2)
+    member.numbered(0, 2)
+    member.annotate(np.where(member.draw()[0] == 0, 1e9, 0.0))
+    idx, _, weight = member.draw()
+    assert (idx == 0).all()
+    assert (weight == 1).all()
 
 
 def test_binomial_tails_are_those_of_the_cpu() -> None:
