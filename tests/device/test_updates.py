@@ -196,6 +196,17 @@ def test_updates_and_greedy_actions_are_those_of_the_compiled_learner(case: str)
     assert (moved > 0).sum() > 0.5 * sum(map(len, map(set, host.form._places.values())))
 
 
+def test_spreads_beyond_their_bounds_have_no_gradient() -> None:
+    learner = SAC(SACConfig(batch_size=10, actor_hidden=(6,), critic_hidden=(7,)), setting(3, 1))
+    learner.actor.parameters *= 6
+    drawn, normals = batch(1, learner), noise(learner)
+    assert 0.1 < (learner.actor(drawn.observation)[..., 1] > 2).mean() < 0.9
+    host = Host(learner)
+    learner.update(drawn)
+    host.update(drawn, 1, normals)
+    compare(learner, host, 200)  # saturated actions amplify rounding errors
+
+
 def drawn_learner(seed: int) -> Any:
     rng = np.random.Generator(np.random.PCG64(seed))
 
