@@ -131,9 +131,8 @@ template <class Rules> struct Replay {
         if constexpr (BY_EXPLORATION) exploration().merge();
     }
 
-    // Describe the experiences that are stored between two launches. They form groups by age: serial numbers up to ends[0],
-    // then up to ends[1], and so on. Write the number of experiences in each group, and then the sum of all exploration
-    // magnitudes. Phases: 1.
+    // Count the stored experiences by age, between two launches: those with serial numbers up to ends[0], then up to ends[1],
+    // and so on. Write these numbers, and then the sum of all exploration magnitudes. Phases: 1.
     static METHOD void by_age(const ReplaySettings& settings, const char* base, int groups, const unsigned* ends,
                               double* found) {
         const int count = reinterpret_cast<const ReplayState*>(base)->count;

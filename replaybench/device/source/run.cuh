@@ -236,8 +236,7 @@ DEVICE void run_member(const RunSettings& settings, RunShared& shared, char* mem
     own.save();
 }
 
-// Describe the buffer of a member between launches; see Replay::by_age. The arrays are [members][groups] and
-// [members][groups + 1].
+// Describe the buffer of a member by Replay::by_age. `ends` is [members][groups], and `found` is [members][groups + 1].
 DEVICE void describe_member(const RunSettings& settings, char* memory, int member, int groups, const unsigned* ends,
                             double* found) {
     char* const base = memory + (long long)member * settings.stride + settings.replay_at;
