@@ -19,6 +19,9 @@ from replaybench.runtime.errors import UserError, no_such_file
 
 FORMAT = "replaybench policy 1"
 
+_LENGTH: Final = 8
+"""Bytes of a safetensors file that give the length of the header after them."""
+
 _MAY_BE_INFINITE: Final = "observation.bound"
 """Name of the bound on normalised observations, which is infinite if a learner does not clip observations."""
 
@@ -26,15 +29,23 @@ _MAY_BE_INFINITE: Final = "observation.bound"
 def write_policy(path: Path, weights: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> None:
     """Write named weights and metadata of JSON types to a policy file atomically.
 
-    The first axis of each array of weights is the member (independent learner).
+    The first axis of each array of weights is the member (independent learner). Equal policies give equal files.
     """
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     plain = {name: np.ascontiguousarray(array) for name, array in weights.items()}
     text = json.dumps(facts, sort_keys=True)
     metadata = {"format": FORMAT, "facts": text, "blake2b": digest(text, plain)}
     with atomic_path(path) as temporary:
-        save_file(plain, temporary, metadata)
+        temporary.write_bytes(_in_fixed_order(save(plain, metadata)))
+
+
+def _in_fixed_order(content: bytes) -> bytes:
+    """Sort the header of a safetensors file, because the library writes the metadata in random order."""
+    start = _LENGTH + int.from_bytes(content[:_LENGTH], "little")
+    header = json.dumps(json.loads(content[_LENGTH:start]), sort_keys=True).encode()
+    header += b" " * (-len(header) % _LENGTH)  # weights begin at a multiple of 8
+    return len(header).to_bytes(_LENGTH, "little") + header + content[start:]
 
 
 def read_policy(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
