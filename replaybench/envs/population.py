@@ -65,8 +65,6 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         seed: Root seed of the noise and of random initial states.
         members: Numbers of the members, `[M]`, which select their random streams. By default `range(num_envs)`.
         role: "training" or "evaluation". Evaluation uses separate random streams.
-        wrap_noisy_angle: Whether noisy angles are wrapped into their range. De Bruin et al. (2018) add noise without
-            wrapping.
         observe: Names of the observed states. All states are observed if `observe` is empty.
         nan_actions: Response to a NaN action. "raise" raises an error. "fail" sets the member's reward to NaN for the
             rest of its episode, and the other members continue.
@@ -100,7 +98,6 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         seed: int = 0,
         members: Sequence[int] | None = None,
         role: Role = "training",
-        wrap_noisy_angle: bool = False,
         observe: Sequence[str] = (),
         nan_actions: NanActions = "raise",
         render_mode: str | None = None,
@@ -127,7 +124,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
 
         root = check_seed(seed)
         noise = sensor_noise, actuator_noise
-        self._signals = Signals(self.plant, self.members, *noise, root, role, wrap_noisy_angle)
+        self._signals = Signals(self.plant, self.members, *noise, root, role)
         self._starts = Stream(root, self.members, _STARTS[role])
         self._elapsed = np.zeros(num_envs, np.int64)
         self._truncated, self._failed, self._begun, self._running, self._moving = np.zeros((5, num_envs), np.bool_)

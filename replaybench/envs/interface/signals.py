@@ -61,9 +61,8 @@ class Signals:
     """The current actions and observations of M copies (members) of a plant, with the random streams of the noise."""
 
     def __init__(
-        self, plant: Plant, members: Sequence[int], sensor_noise: float, actuator_noise: float, seed: int, role: Role,
-        wrap_noisy_angle: bool,
-    ) -> None:  # fmt: skip
+        self, plant: Plant, members: Sequence[int], sensor_noise: float, actuator_noise: float, seed: int, role: Role
+    ) -> None:
         middle, half = plant.action_range()
         shape, commands = (len(members), len(plant.state_names)), (len(members), len(middle))
         self.sensor_noise, self.actuator_noise = float(sensor_noise), float(actuator_noise)
@@ -75,9 +74,8 @@ class Signals:
         self._physical = np.zeros(commands)
         self._of_actions = middle, half, np.array(plant.action_choices or (0,) * len(middle), np.int64)
         columns = plant.state_center, plant.state_scale, plant.observation_limit
-        wrap = np.array(plant.periodic, np.bool_) & wrap_noisy_angle
         self._sensing: tuple[Any, ...] = (
-            plant.saturates, *(np.array(column, np.float64) for column in columns), wrap, self.sensor.state,
+            plant.saturates, *(np.array(column, np.float64) for column in columns), self.sensor.state,
             self.sensor_noise, self.observation, self.true_state, self.sensor_error,
         )  # fmt: skip
 
@@ -132,8 +130,8 @@ def _disturb(
 @kernel
 def _sense(
     observed: NDArray[np.float64], chosen: NDArray[np.bool_], limited: bool, center: NDArray[np.float64],
-    scale: NDArray[np.float64], limit: NDArray[np.float64], wrap: NDArray[np.bool_], stream: NDArray[np.uint64],
-    sigma: float, observation: NDArray[np.float32], truth: NDArray[np.float32], noise: NDArray[np.float32],
+    scale: NDArray[np.float64], limit: NDArray[np.float64], stream: NDArray[np.uint64], sigma: float,
+    observation: NDArray[np.float32], truth: NDArray[np.float32], noise: NDArray[np.float32],
 ) -> None:  # fmt: skip
     for m in range(observed.shape[0]):
         if not chosen[m]:
@@ -147,11 +145,6 @@ def _sense(
                 error = sigma * next_normal(stream[m])
                 noise[m, i] = error
                 seen += error
-                if wrap[i]:
-                    angle = center[i] + scale[i] * seen
-                    wrapped = wrap_angle(angle)
-                    if wrapped != angle:
-                        seen = (wrapped - center[i]) / scale[i]
             observation[m, i] = seen
 
 
