@@ -204,14 +204,12 @@ class _Worker:
     """A worker process with its pipe and current job. `ready` is True after the first message of the process."""
 
     def __init__(self) -> None:
-        for name in _THREADS:
-            os.environ.setdefault(name, "1")
         context = multiprocessing.get_context("spawn")
         self.task: Job | None = None
         self.ready = False
         self.pipe, worker_end = context.Pipe()
         self._process = context.Process(target=_serve, args=(worker_end,))
-        with _signals_blocked():
+        with _signals_blocked(), _one_thread():
             self._process.start()
         worker_end.close()
 
@@ -245,6 +243,18 @@ def _signals_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let processes that start in the `with` block compute with one thread, unless the user has set another number."""
+    ours = [name for name in _THREADS if name not in os.environ]
+    os.environ.update(dict.fromkeys(ours, "1"))
+    try:
+        yield
+    finally:
+        for name in ours:
+            del os.environ[name]
 
 
 def _serve(pipe: Connection) -> None:

@@ -18,7 +18,7 @@ import xarray as xr
 from cells import assert_equal_files, run_here
 from commands import Capsys, Patch, call, refused
 from distributed import Client
-from tasks import die, die_once, leave
+from tasks import die, die_once, leave, thread_settings
 
 from replaybench.data.record import read_header
 from replaybench.data.run_folder import RunFolder
@@ -281,6 +281,16 @@ def test_a_lost_task_is_done_again(tmp_path: Path) -> None:
     assert done == {str(number): number for number in range(4)}
     assert reported == {str(number): Round(number, reward=0.0) for number in range(4)}
     assert (tmp_path / "mark").exists()
+
+
+def test_workers_use_one_thread_and_the_caller_keeps_its_settings(monkeypatch: Patch) -> None:
+    for name in worker_module._THREADS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MKL_NUM_THREADS", "3")
+    before, found = dict(os.environ), dict[str, Any]()
+    run_locally(1, [Job("x", thread_settings, ())], print, found.__setitem__)
+    assert found["x"] == {**dict.fromkeys(worker_module._THREADS, "1"), "MKL_NUM_THREADS": "3"}
+    assert dict(os.environ) == before
 
 
 @pytest.mark.parametrize(

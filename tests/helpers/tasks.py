@@ -19,5 +19,9 @@ def die(report: Report) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def thread_settings(report: Report) -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.endswith("_NUM_THREADS")}
+
+
 def leave(report: Report) -> None:
     os._exit(5)
