@@ -287,6 +287,21 @@ def test_files_that_reach_outside_or_pretend_are_refused(tmp_path: Path, trick: 
     assert "not a plain record" in refusal(tmp_path / "trick.h5", read_header)
 
 
+@pytest.mark.parametrize("name", ["kind", "facts"])
+@pytest.mark.parametrize("value", [np.void(b"{}"), np.array([1, 2], "u1")], ids=["opaque", "list"])
+def test_a_forged_type_of_an_attribute_is_refused_before_it_is_read(name: str, value: Any, tmp_path: Path) -> None:
+    """HDF5 has crashed on types that only pretend to be text."""
+    with h5py.File(tmp_path / "x.h5", "w", userblock_size=HEAD) as file:
+        file.attrs["kind"], file.attrs["facts"] = "buffer", "{}"
+        one_list = None if value.dtype.kind == "V" else h5py.vlen_dtype(value.dtype)
+        stored = value if one_list is None else np.array([None])
+        if one_list is not None:
+            stored[0] = value
+        file.attrs.create(name, stored, dtype=one_list)
+    seal(tmp_path / "x.h5")
+    assert f"its attribute '{name}' is no single number or text" in refusal(tmp_path / "x.h5", read_header)
+
+
 def test_what_links_lead_to_is_not_even_opened(tmp_path: Path) -> None:
     """A pipe that nobody writes into would never answer."""
     os.mkfifo(tmp_path / "pipe")
@@ -495,6 +510,8 @@ def test_unknown_names_offer_the_nearest() -> None:
     assert nearest("--episode", ["--tensorboard", "--help", "--episodes"]) == ["--episodes"]
     assert nearest("SI", ["IS", "FIS"]) == nearest("si", ["IS", "FIS"]) == ["IS"]
     assert nearest("mask", ["reset_mask"]) == ["reset_mask"]
+    long = str(unknown("column", "theta", [f"signal {i}" for i in range(9000)]))
+    assert (len(long), long[:22], long[-11:]) == (500, "unknown column 'theta'", " signal 999")
     told = str(unknown("plant", "class", ["Magman"], ["file.py:ClassName"]))
     assert told.endswith("valid: Magman, file.py:ClassName")
     assert str(unknown("plant", "pendulm", ["Pendulum", "Magman"])) == "unknown plant 'pendulm'; did you mean Pendulum?"

@@ -336,3 +336,11 @@ def test_a_time_column_that_cannot_be_used_says_why() -> None:
     log = Log(Path("rig.csv"), {"angle": np.zeros(3)}, {"Time": "line 7 holds '1.234,5'"}, None, None)
     assert rate_refusal(log) == ("column 'Time' cannot be used: line 7 holds '1.234,5'; mend it, or give --frequency")
     assert control_rate(log, Pendulum(), 50.0) == 50.0
+
+
+@pytest.mark.parametrize("missing", ["refuse", "drop", "interpolate"])
+def test_a_log_without_any_column_of_the_plant_is_refused(missing: Missing, tmp_path: Path) -> None:
+    path = written(tmp_path, "foo,bar\n0,0\n0.02,1\n0.04,2\n")
+    (line,) = refusal(path, Pendulum(), missing=missing, frequency=50.0)
+    assert "no column is called 'angle' or 'angular velocity' or 'voltage'" in line
+    assert "--columns" in line

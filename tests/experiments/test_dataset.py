@@ -15,6 +15,7 @@ import xarray as xr
 from cells import small_cell, small_study
 from commands import Capsys, refused
 from drawn_studies import USABLE, Rewards, stored
+from refusals import refuses
 
 from replaybench.data.record import write_record
 from replaybench.experiments import dataset, results_file
@@ -375,6 +376,20 @@ def test_a_forged_attribute_is_shown_or_one_line(name: str, value: Any, sound: P
     forge(sound, tmp_path / "forged.nc", edit)
     refused = outcome(tmp_path / "forged.nc", name)
     assert refused or (name, value) != ("version", None)
+
+
+@pytest.mark.parametrize(("name", "count"), [("DIMENSION_LIST", 4000), ("DIMENSION_LIST", 6), ("CLASS", 3)])
+def test_forged_lists_of_axes_are_refused_before_hdf5_reads_them(
+    name: str, count: int, sound: Path, tmp_path: Path
+) -> None:
+    """HDF5 reads such a list into a buffer of the usual size."""
+
+    def edit(file: Any) -> None:
+        file["reward"].attrs.pop(name, None)
+        file["reward"].attrs.create(name, np.arange(count), dtype="u8")
+
+    forge(sound, tmp_path / "forged.nc", edit)
+    refuses("does not list its axes as netCDF does|no single number or text", read, tmp_path / "forged.nc")
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"name = [", b"a = " + b"[" * 5000, b"a = " + b"9" * 5000])

@@ -83,6 +83,7 @@ def test_time_is_told_in_its_largest_units(seconds: float, words: str) -> None:
 
 def test_small_rewards_are_not_all_zero() -> None:
     assert [decimals(values) for values in ([0.0], [5.0, 0.001], [0.1], [0.021, -0.0003], [-0.0046])] == [2, 3, 2, 4, 5]
+    assert (decimals([1e308]), decimals([-1.7e308, 5e-324])) == (2, 6)
     assert (decimals([float("nan"), 1e-30]), decimals([0.02], least=3), decimals([])) == (9, 4, 2)
     assert [fixed(value, 2) for value in (0.0, -0.004, -0.5)] == ["0.00", "-4.0e-03", "-0.50"]
     assert fixed(1e-9, 3, "+") == "+1.0e-09"

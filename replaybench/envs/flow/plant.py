@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from matplotlib.colors import LinearSegmentedColormap
-from matplotlib.patches import Ellipse, FancyArrowPatch, Rectangle, Wedge
 from numpy.typing import NDArray
 
 from replaybench.envs.flow.wake import BY_FIDELITY, FELT
@@ -205,9 +203,7 @@ FORCE_LENGTH: Final = 1.0  # length of the arrow for |a| = 1 [D]
 TORQUE_SWEEP: Final = 90.0  # angle of the arc for |a| = 1 [degrees]
 TORQUE_RADIUS: Final = 0.72  # radius of the arc [D]
 
-_WATER: Final = LinearSegmentedColormap.from_list(
-    "water", ["#12335f", "#3f7fbf", "#b9d6ea", "#fbfaf7", "#f3c4ae", "#cf5b4a", "#6d1226"]
-)
+_WATER: Final = ("#12335f", "#3f7fbf", "#b9d6ea", "#fbfaf7", "#f3c4ae", "#cf5b4a", "#6d1226")
 _BODY, _ACTION = "#26323f", "#e08a00"
 
 
@@ -215,14 +211,17 @@ class FlowPicture(Picture):
     """A picture of an ellipse in the wake of a cylinder, with the flow, the last action and the ellipse's bounds."""
 
     def __init__(self, box: tuple[float, float, float]) -> None:
+        from matplotlib.colors import LinearSegmentedColormap
+        from matplotlib.patches import Ellipse, FancyArrowPatch, Rectangle, Wedge
+
         super().__init__(*PIXELS)
         left, right, bottom, top = VIEW
         self._axes = axes = self._figure.add_axes((0, 0, 1, 1))
         axes.set(xlim=(left, right), ylim=(bottom, top))
         axes.axis("off")
         self._water = axes.imshow(
-            np.zeros((2, 2)), cmap=_WATER, vmin=-STRONGEST, vmax=STRONGEST, origin="lower", interpolation="bilinear",
-            extent=VIEW, aspect="auto",
+            np.zeros((2, 2)), cmap=LinearSegmentedColormap.from_list("water", _WATER), vmin=-STRONGEST, vmax=STRONGEST,
+            origin="lower", interpolation="bilinear", extent=VIEW, aspect="auto",
         )  # fmt: skip
         low, high, height = box
         axes.add_patch(

@@ -16,8 +16,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Self, get_args
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 from replaybench.envs.interface.declarations import (
@@ -386,6 +384,9 @@ class Picture:
     """A Matplotlib figure of `width` × `height` pixels, independent of pyplot's global state."""
 
     def __init__(self, width: int = 480, height: int = 480) -> None:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
         self._figure = Figure(figsize=(width / 100, height / 100), dpi=100, facecolor="white")
         self._canvas: Any = FigureCanvasAgg(self._figure)  # its methods have no types
 

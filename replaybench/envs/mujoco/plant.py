@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
-from matplotlib.collections import LineCollection
-from matplotlib.patches import Circle
 from numpy.typing import NDArray
 
 from replaybench.envs.interface.engine import Engine, thread_count
@@ -121,6 +119,8 @@ class MujocoCanvas(Picture):
 
     def _ground(self, middle: NDArray[np.float64]) -> None:
         """Draw lines on the ground, which make motion visible."""
+        from matplotlib.collections import LineCollection
+
         reach = 2 * math.ceil(self._width / _GRID)
         ticks = np.arange(-reach, reach + 1) * _GRID
         x, y = (np.round(middle[:2] / _GRID) * _GRID)[:, None] + ticks
@@ -131,6 +131,8 @@ class MujocoCanvas(Picture):
 
     def _geom(self, geom: int, data: Any, order: int) -> None:
         """Draw a shape of a body: capsules and cylinders as thick lines, other shapes except the ground as discs."""
+        from matplotlib.patches import Circle
+
         shape, size = int(self._model.geom_type[geom]), self._model.geom_size[geom]
         if shape == _PLANE:
             return
