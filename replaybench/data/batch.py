@@ -42,7 +42,7 @@ class ReplayBatch:
         serial: Number of each sample, or of its first step, in order of collection, from 1; uint32, shape `[M, B]`.
         probability: Probability with which each sample was drawn; float64, shape `[M, B]`. NaN means unknown.
         weight: Weight of each sample in the critic's loss; float32, shape `[M, B]`.
-        actor_weight: Weight of each sample in the actor's loss; float32, shape `[M, B]`.
+        actor_weight: Weight of each sample in the losses of the actor and of a value network; float32, shape `[M, B]`.
         rate_factor: Factor on the learning rates of each member; float32, shape `[M]`.
         length: Number of steps in each segment; uint16, shape `[M, B]`. None if samples are single steps.
         traces: Values that the learner's `TraceRule` maintains for each sample, if any; float32, shape `[M, B, K]`.

@@ -171,8 +171,8 @@ class CellRun:
         every, steps = self.cell.evaluate_every_steps, self.env.steps_per_episode
         done = self.episode * steps
         if every and done // every > (done - steps) // every:
-            policy = self.agent.greedy().act
-            scores = [run_episode(policy, self.evaluation) for _ in range(self.cell.evaluation_episodes)]
+            episodes = range(self.cell.evaluation_episodes)
+            scores = [run_episode(self.agent.greedy().act, self.evaluation) for _ in episodes]
             self.reward_evaluation[:, done // every - 1] = np.mean(scores, axis=0)
 
     def act(self, steps: int) -> int:

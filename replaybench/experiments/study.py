@@ -35,7 +35,7 @@ from replaybench.runtime.configuration import Count, Discount, Hertz, Name, Nois
 from replaybench.runtime.errors import UserError, unknown
 from replaybench.runtime.source_hash import made_of
 from replaybench.runtime.user_file import canonical, names_from
-from replaybench.runtime.version import NUMERICS_VERSION
+from replaybench.runtime.version import NUMERICS_VERSION, PARTIAL_VERSION
 
 GAMMA: Final = ":discount="
 """Text between the name of a learner and its discount, if the discount is an axis of the study."""
@@ -274,6 +274,7 @@ class Study:
             observe=self.observe,
             device=self.device,
             start=start,
+            numerics=_numerics(settings, parsed, self.evaluate_every_steps),
         )
 
     def _check_buffers(self, strategy: Strategy, settings: Any, every: int) -> None:
@@ -296,6 +297,18 @@ class Study:
             raise UserError(f"{strategy}: Synth alters single experiences, and this learner replays trajectories")
         if strategy.synth is not None and self.observe:
             raise UserError(f"{strategy}: Synth steps the plant's model, which needs all states; leave observe out")
+
+
+def _numerics(settings: Any, strategy: Strategy, evaluate_every_steps: int) -> int:
+    """Return the version of the numbers of a cell (combination of settings) with these settings of its learner.
+
+    Two corrections changed the numbers of few cells. Weights that are not for all networks no longer apply to the value
+    network of the first version of SAC. Each episode of an evaluation now begins with an empty LSTM memory.
+    """
+    weights = strategy.weights
+    value_network = getattr(settings, "version", "") == "first" and weights is not None and not weights.all_networks
+    memory = getattr(settings, "memory", None) is not None and evaluate_every_steps
+    return PARTIAL_VERSION if value_network or memory else NUMERICS_VERSION
 
 
 def _combinations(grid: Grid) -> Iterable[tuple[Any, ...]]:

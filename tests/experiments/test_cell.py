@@ -62,6 +62,17 @@ def test_evaluations_are_stored_and_change_no_training(tmp_path: Path) -> None:
     assert (told["reward_evaluation"] != told["reward"][:, [2, 4]]).all()
 
 
+def test_each_evaluation_episode_begins_with_an_empty_memory() -> None:
+    """Without noise, all episodes of an evaluation are then equal to the greedy episode."""
+    memory = {"DDPG": {"memory": {"units": 8, "window": 8}}}
+    cell = make_cell(
+        "FIFO[Uniform]", learner=memory, noise=(0.0,), episodes=1, greedy_every=1, capacity=400,
+        evaluate_every_steps=200, evaluation_episodes=3,
+    )  # fmt: skip
+    run = advanced(cell)
+    np.testing.assert_allclose(run.reward_evaluation, run.reward_greedy, rtol=1e-12)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("learner", "frequency", "settings"),

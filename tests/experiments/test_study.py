@@ -29,6 +29,7 @@ from replaybench.experiments.plan import plan_warnings
 from replaybench.experiments.study import Cell, Study, last_episodes, read_study, reference_cells
 from replaybench.runtime.configuration import build
 from replaybench.runtime.errors import UserError
+from replaybench.runtime.version import NUMERICS_VERSION, PARTIAL_VERSION
 
 BASE = 'name = "x"\nplants = ["Pendulum"]\nstrategies = ["FIFO[Uniform]"]\nseeds = 4\nepisodes = 10\n'
 HUGE = f"0x{'f' * 5000}"  # not a digit too many for a parser, but for whoever writes it out
@@ -122,6 +123,18 @@ def test_whatever_changes_numbers_changes_the_identity() -> None:
 def test_over_how_many_steps_schedules_run_is_part_of_a_cell_that_has_one(strategy: str) -> None:
     changes = {"learners": ("SAC",), "strategies": (strategy,)}
     assert id_of(**changes) != id_of(**changes, horizon_steps=10**6)
+
+
+def test_only_cells_with_corrected_numbers_have_a_later_version() -> None:
+    """Weights on the first version of SAC that are not for all its networks, and evaluations of an LSTM."""
+    first = {"learners": ("SAC",), "learner": {"SAC": {"version": "first", "temperature": 0.2}}}
+    memory = {"learners": ("DDPG",), "learner": {"DDPG": {"memory": {"units": 8}}}}
+    weighted, everywhere = ("FIFO[PERprop+IS]",), ("FIFO[PERprop+IS(all_networks=true)]", "FIFO[PERprop]")
+    later = [{**first, "strategies": weighted}, {**memory, "evaluate_every_steps": 400}]
+    same = [{**first, "strategies": everywhere}, {"learners": ("SAC",), "strategies": weighted}, memory]
+    same += [{"evaluate_every_steps": 400}]
+    for version, changes in [(PARTIAL_VERSION, change) for change in later] + [(NUMERICS_VERSION, c) for c in same]:
+        assert {cell.numerics for cell in small_study(**changes).cells()} == {version}
 
 
 def test_the_file_of_a_plant_has_its_place_beside_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -304,6 +304,7 @@ def update_first(
     7 (critics) and 12 (policy). In equations 5 and 12, the value of an action is the smaller value of the two critics.
     All gradients are computed with the weights before the update. The paper scales rewards, whereas here the
     temperature scales the entropy. Wang & Ross (2019) and Sun et al. (2020) test replay strategies with this version.
+    Sample weights for the critics alone do not apply to the value network.
     """
     batch, actions = x.action.shape[1], x.action.shape[2]
     kind = workspace.q.dtype.type
@@ -324,8 +325,8 @@ def update_first(
         forward(value.network, m, value.tape, x.observation[row], nothing, v)
         for b in range(batch):
             soft = workspace.q[b, 0] - alpha * log_prob[b]
-            d_v[b, 0] = kind(1 / batch) * x.weight[row, b] * (v[b, 0] - soft)
             share = kind(1 / batch) * x.actor_weight[row, b]
+            d_v[b, 0] = share * (v[b, 0] - soft)
             d_log_prob[b] = alpha * share
             for a in range(actions):
                 workspace.d_action[b, a] *= -share

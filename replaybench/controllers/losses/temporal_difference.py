@@ -25,7 +25,7 @@ class Experiences(NamedTuple):
         next_observation: Normalised observations s_t, in the form of `observation`.
         terminated: 1 if s_t is terminal, shape `[M, B, 1]`.
         weight: Weight of each sample in the critic's loss, shape `[M, B]`.
-        actor_weight: Weight of each sample in the actor's loss, shape `[M, B]`.
+        actor_weight: Weight of each sample in the losses of the actor and of a value network, shape `[M, B]`.
         rate_factor: Factor on the learning rates, shape `[M]`.
         mu_mean: Mean of the Gaussian from which the action was drawn, shape `[M, B, A]`, or `[M, B, 0]` if unknown.
         mu_log_sigma: Logarithm of the Gaussian's standard deviation, in the same shape.

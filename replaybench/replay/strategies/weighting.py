@@ -19,12 +19,14 @@ class IS(Weighting):
     """Importance-sampling weights (1 / (N·P))^β (Schaul et al., 2016; de Bruin et al., 2018, eq. 8).
 
     N is the number of stored experiences, and P the probability of drawing the sample. β changes linearly over the run.
+    In the combination SAC+PER of Wang & Ross (2019), Algorithm 2 normalises weights and has them in the losses of all
+    networks. Equation 5 and section 3.3 have them in the losses of the critics Q only, not normalised.
 
     Attributes:
         first: Initial β.
         last: Final β.
         normalise: Whether the weights of a batch are divided by their maximum, as Schaul et al. (2016) do.
-        all_networks: Whether the weights multiply the losses of all networks, or only the critic's loss.
+        all_networks: Whether the weights multiply the losses of all networks, or only the loss of the critics Q.
     """
 
     first: float = 0.5

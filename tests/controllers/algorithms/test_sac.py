@@ -92,7 +92,7 @@ def first_version(nets: dict[str, TorchNet], adams: Any, slow: TorchNet, drawn: 
     soft = (q - 0.2 * log_prob).detach()
     y = (0.01 * r + 0.95 * (1 - done) * slow(after)).detach()
     w, w_actor = w[:, None], w_actor[:, None]
-    losses = {"actor": w_actor * (0.2 * log_prob - q), "value": w * 0.5 * (nets["value"](s) - soft) ** 2}
+    losses = {"actor": w_actor * (0.2 * log_prob - q), "value": w_actor * 0.5 * (nets["value"](s) - soft) ** 2}
     losses |= {name: w * 0.5 * (nets[name](s, a) - y) ** 2 for name in CRITICS}
     grads = [torch.autograd.grad(loss.mean(), nets[name].leaves, retain_graph=True) for name, loss in losses.items()]
     for name, found in zip(losses, grads, strict=True):
