@@ -22,6 +22,7 @@ LEVEL: Final = 1
 DEFLATE_LIMIT: Final = 1032
 """Largest ratio of uncompressed to compressed size that the deflate format can reach."""
 _WORTH_BYTES: Final = 4096
+_PLAIN_TYPES: Final = (h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.STRING)
 
 
 def chunk_rows(shape: tuple[int, ...], itemsize: int) -> int:
@@ -116,10 +117,29 @@ def own_item(group: Any, name: str) -> Any:
 
 
 def attribute(item: Any, name: str) -> Any:
-    """Return a single-valued attribute of an HDF5 item. Raise `ValueError` for an array, which could be very large."""
-    if math.prod(item.attrs.get_id(name).shape or ()) != 1:
-        raise ValueError(f"its attribute {name!r} is no single value")
+    """Return the single number or text in an attribute of an HDF5 item.
+
+    Raise `ValueError` for an array, which could be very large, and for other types, which HDF5 may crash on.
+    """
+    stored = item.attrs.get_id(name)
+    if math.prod(stored.shape or ()) != 1 or stored.get_type().get_class() not in _PLAIN_TYPES:
+        raise ValueError(f"its attribute {name!r} is no single number or text")
     return item.attrs[name]
+
+
+def check_scales(dataset: Any) -> None:
+    """Raise `ValueError` unless the attributes that link a dataset to its axes have the types of netCDF files.
+
+    HDF5 reads these attributes into buffers of the size that netCDF files need, whatever the file declares.
+    """
+    for name in {"CLASS", "NAME"} & set(dataset.attrs):
+        attribute(dataset, name)
+    if "DIMENSION_LIST" not in dataset.attrs:
+        return
+    stored = dataset.attrs.get_id("DIMENSION_LIST")
+    usual = h5py.h5t.py_create(h5py.vlen_dtype(h5py.ref_dtype), logical=True)
+    if stored.shape != (dataset.ndim,) or not stored.get_type().equal(usual):
+        raise ValueError(f"{dataset.name!r} does not list its axes as netCDF does")
 
 
 def _reasons(dataset: Any) -> Iterator[str]:

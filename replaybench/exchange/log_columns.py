@@ -278,8 +278,9 @@ def complete_steps(log: Log, plant: Plant, mapping: Mapping[str, str]) -> Bools:
     The row must have no empty cell in the columns of `mapping`, and the next row none in the columns of states.
     """
     finite = {name: np.isfinite(log.columns[column]) for name, column in mapping.items()}
-    here = np.logical_and.reduce(list(finite.values()))
-    seen = np.logical_and.reduce([finite[name] for name in plant.state_names if name in finite])
+    everywhere = np.ones(log.rows, np.bool_)  # also without any column
+    here = np.logical_and.reduce([everywhere, *finite.values()])
+    seen = np.logical_and.reduce([everywhere, *(finite[name] for name in plant.state_names if name in finite)])
     whole: Bools = here & np.append(seen[1:], False)
     return whole
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from replaybench.baselines.grid_choice import Rule
 from replaybench.baselines.references import reference
-from replaybench.data.array_check import DEFLATE_LIMIT, attribute, own_item
+from replaybench.data.array_check import DEFLATE_LIMIT, attribute, check_scales, own_item
 from replaybench.data.record import is_record, read_header
 from replaybench.data.run_folder import runs_within
 from replaybench.envs.interface.plant import EpisodeMetric
@@ -178,6 +178,7 @@ def _checked(path: Path, file: Any, name: str) -> Any:
     dataset = own_item(file, name)
     if not isinstance(dataset, h5py.Dataset) or dataset.shape is None:
         raise UserError(f"{path}: {name!r} is linked or no array")
+    check_scales(dataset)
     plist = dataset.id.get_create_plist()
     if {plist.get_filter(number)[0] for number in range(plist.get_nfilters())} - _FILTERS:
         raise UserError(f"{path}: {name!r} is packed in a way that replaybench does not use")

@@ -22,11 +22,25 @@ _PART: Final = 4
 """Smallest number of letters with which a part of a name matches the whole name."""
 
 
+_LONGEST: Final = 500
+"""Largest number of characters in a line of a message."""
+_END: Final = 150
+"""Number of characters at the end of a longer line that are kept, because the remedy is there."""
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - _END - 3]} … {line[-_END:]}"
+
+
 class UserError(ValueError):
     """An error that the user can correct, such as a wrong name, value or file.
 
-    Each argument is one line of the message. The line states what is wrong, and what to do instead.
+    Each argument is one line of the message. The line states what is wrong, and what to do instead. A line of more than
+    500 characters, as with a forged name, loses its middle.
     """
+
+    def __init__(self, *lines: object) -> None:
+        super().__init__(*map(_cut, map(str, lines)))
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.args))

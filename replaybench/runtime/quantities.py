@@ -21,7 +21,7 @@ def decimals(values: Iterable[float], least: int = 2) -> int:
     if not sizes:
         return least
     digits = max(least, 2 - math.floor(math.log10(max(sizes)))) if max(sizes) < 0.1 else least
-    first = math.ceil(-math.log10(2 * min(sizes)))  # if the smallest is not 0
+    first = math.ceil(-math.log10(2) - math.log10(min(sizes)))  # if the smallest is not 0
     return min(9, max(digits, min(first, digits + 4)))
 
 
