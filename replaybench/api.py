@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from replaybench.baselines import fuzzy_q_iteration
-from replaybench.cli.commands import advice, print_offline, print_results, print_solution, show_replay
+from replaybench.cli.commands import advice, print_offline, print_results, print_solution, run_replay
 from replaybench.envs.ode.plant import OdePlant, with_equations
 from replaybench.envs.registry import make_plant
 from replaybench.evidence.advice.advise import show
@@ -95,7 +95,7 @@ class Result(Generic[T]):
 
 def sweep(
     study: Study | Path | str, output: Path | str | None = None, *, workers: int | None = None,
-    cluster: str | None = None, progress: bool | None = None,
+    cluster: str | None = None, progress: bool = True,
 ) -> Result[xr.Dataset]:  # fmt: skip
     """Run a study, or continue an interrupted run, and return its results.
 
@@ -106,7 +106,7 @@ def sweep(
         output: Run folder; `runs/<name of the study>` by default.
         workers: Number of local worker processes; one per core by default.
         cluster: Address of a Dask scheduler, whose workers are used instead of local workers.
-        progress: Whether to print progress. By default, progress is printed in notebooks only.
+        progress: Whether to print progress: a bar in terminals and notebooks, and a line every 30 s elsewhere.
 
     Returns:
         The results as an `xarray.Dataset`, wrapped in a `Result`.
@@ -125,7 +125,7 @@ def sweep(
         console=_console(progress), figures=Figures(draw_figures, remove_figures),
     )  # fmt: skip
     if outcome.status:
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt("checkpoints are written; run the cell or the script again to resume")
     return _results(outcome.data)
 
 
@@ -183,7 +183,7 @@ def replay_offline(
     cell: Mapping[str, Any] | None = None, plant: str | None = None, learner: str = "DDPG", updates: int = 20_000,
     capacity: int | None = None, seeds: int | None = None, root_seed: int = 0,
     settings: Mapping[str, Any] | None = None, discount: float | None = None, evaluation_noise: float | None = None,
-    progress: bool | None = None,
+    progress: bool = True,
 ) -> Result[OfflineScores]:  # fmt: skip
     """Train learners offline from a stored replay buffer, and evaluate the learners on the buffer's plant.
 
@@ -200,7 +200,7 @@ def replay_offline(
         discount: Discount γ of a control step; by default the discount of the run that filled the buffer.
         evaluation_noise: Standard deviation of the noise in evaluations, in normalised units; by default the
             noise of the run that filled the buffer.
-        progress: Whether to print progress. By default, progress is printed in notebooks only.
+        progress: Whether to print progress: a bar in terminals and notebooks, and a line every 30 s elsewhere.
 
     Returns:
         The scores of the learners, of the recorded episodes and of reference controllers, wrapped in a `Result`.
@@ -215,7 +215,7 @@ def replay_offline(
     if wrong := sorted({*(cell or {})} - {*known}):
         raise unknown("key of cell:", wrong[0], known)
     file, member = find_file(Path(buffer), None, "buffer", plant=plant, **(cell or {}))
-    scores = show_replay(
+    scores, _ = run_replay(
         _console(progress), file, Path(output) if output else None, strategy, learner, plant=plant, stream=False,
         updates=updates, capacity=capacity, seeds=seeds, root_seed=root_seed, member=member,
         changes=Changes(dict(settings or {}), discount, evaluation_noise),
@@ -225,7 +225,7 @@ def replay_offline(
 
 def advise(
     subject: Path | str, output: Path | str | None = None, *, noise: float | None = None,
-    frequency: float | None = None, memory: int = 0, workers: int | None = None, progress: bool | None = None,
+    frequency: float | None = None, memory: int = 0, workers: int | None = None, progress: bool = True,
     **options: Any,
 ) -> Result[list[Advice]]:  # fmt: skip
     """Recommend a retention and a sampling rule for a replay buffer.
@@ -237,7 +237,7 @@ def advise(
         frequency: Control rate of new runs, or control rate that selects stored results, in Hz.
         memory: Largest number of experiences that a buffer may hold; 0 for no limit.
         workers: Number of local worker processes; one per core by default.
-        progress: Whether to print progress. By default, progress is printed in notebooks only.
+        progress: Whether to print progress: a bar in terminals and notebooks, and a line every 30 s elsewhere.
         **options: Settings of new runs: `minutes`, `learner`, `seeds`, `episodes`, `probes`, `root_seed`, `settings`.
 
     Returns:
@@ -281,11 +281,9 @@ def report(run: Path | str, output: Path | str | None = None) -> Result[Path]:
     return Result(written, lambda console: console.print(f"report   {written}", markup=False, soft_wrap=True))
 
 
-def _console(progress: bool | None) -> Console:
-    """Return a console that prints only if `progress` is True, or if `progress` is None in a notebook."""
-    console = Console(emoji=False)
-    if not (console.is_jupyter if progress is None else progress):
-        return Console(quiet=True)
-    if console.is_jupyter and importlib.util.find_spec("ipywidgets") is None:
-        return Console(emoji=False, force_jupyter=False, force_terminal=False)
+def _console(progress: bool) -> Console:
+    """Return a console for progress, which prints to stderr or, in a notebook, below the cell."""
+    console = Console(quiet=not progress, stderr=True, emoji=False)
+    if console.is_jupyter and importlib.util.find_spec("ipywidgets") is None:  # without it, bars are not shown
+        return Console(quiet=not progress, emoji=False, force_jupyter=False, force_terminal=False)
     return console

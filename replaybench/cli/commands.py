@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from warnings import warn
 
 import numpy as np
 import xarray as xr
@@ -32,7 +33,7 @@ from replaybench.exchange.offline import Changes, replay_offline
 from replaybench.exchange.offline_scores import OfflineScores, extrapolation
 from replaybench.exchange.recorded_buffer import read_recording, recorded_rewards
 from replaybench.experiments.comparison import comparison_tables, verdict
-from replaybench.experiments.progress import plain_lines
+from replaybench.experiments.progress import plain_lines, shows_bars
 from replaybench.experiments.sweep import cores
 from replaybench.experiments.tables import noise_tables, score_tables
 from replaybench.experiments.text_table import plain_table
@@ -42,7 +43,7 @@ from replaybench.reports.figures.style import file_names, save, style
 from replaybench.reports.figures.surfaces import solution_figure
 from replaybench.runtime.atomic import refuse_existing
 from replaybench.runtime.configuration import build
-from replaybench.runtime.errors import UserError
+from replaybench.runtime.errors import ReplaybenchWarning, UserError
 from replaybench.runtime.quantities import decimals, duration
 from replaybench.runtime.user_file import one_line_errors
 from replaybench.runtime.version import VERSION
@@ -132,12 +133,15 @@ def _score_table(first: str, title: str) -> Table:
     return Table(first, *numbers, title=title, box=box.SIMPLE_HEAD)
 
 
-def show_replay(
+def run_replay(
     console: Console, path: Path, output: Path | None, strategy_text: str, learner: str, *, plant: str | None,
     stream: bool, updates: int, capacity: int | None, seeds: int | None, root_seed: int, member: int | None,
     changes: Changes,
-) -> OfflineScores:  # fmt: skip
-    """Train learners offline from a buffer file, and print, store and return their scores and those of online runs."""
+) -> tuple[OfflineScores, dict[str, Path]]:  # fmt: skip
+    """Train learners offline from a buffer file, and return their scores and the files that were written.
+
+    The console shows the progress.
+    """
     strategy, learner = parse(strategy_text), spelled(learner)
     if stream and (capacity is not None or str(strategy) != "FULL[Uniform]"):
         raise UserError("--stream draws from the whole file, block by block; leave --strategy and --capacity out")
@@ -153,9 +157,10 @@ def show_replay(
     recording = read_recording(path, plant, whole=not stream, member=member)
     noise = recording.noise if changes.noise is None else changes.noise
     if recording.changed:
-        console.print(f"warning: {recording.plant.name} has changed since this buffer was filled", markup=False)
+        warn(f"{recording.plant.name} has changed since this buffer was filled", ReplaybenchWarning, stacklevel=3)
     if recording.failed:
-        console.print(f"warning: {recording.failed} recording(s) hold NaN or infinity and are left out", markup=False)
+        left_out = f"{recording.failed} recording(s) hold NaN or infinity and are left out"
+        warn(left_out, ReplaybenchWarning, stacklevel=3)
     about = {
         "buffer": str(path),
         "strategy": "streamed" if stream else str(strategy),
@@ -192,7 +197,7 @@ def show_replay(
         progress.update(task, completed=count)
 
     with (
-        Progress(console=console, disable=not console.is_terminal, transient=True) as progress,
+        Progress(console=console, disable=not shows_bars(console), transient=True) as progress,
         plain_lines(console, stage),
     ):
         task = progress.add_task(f"{escape(label)} offline, {learners} learners", total=updates)
@@ -212,18 +217,14 @@ def show_replay(
         stored = {"online": recording.facts.reward_greedy, "online, exploring": recording.facts.reward_final}
         online = {f"{how}: {recording.facts.strategy}": rewards[chosen] for how, rewards in stored.items() if rewards}
     offline = OfflineScores(about, outcome.updates, outcome.reward, recorded_rewards(recording), online, references)
-    print_offline(console, offline)
     beyond = extrapolation(recording, outcome.agent, learners, updates)
     described = {"policy": policy_facts(learner, outcome.agent, recording.frequency)}
     write_policy(policy, outcome.agent.weights(), {**about, **described})
     figure = draw_offline(offline, folder)
     offline.write(scores)  # last, because this file marks a complete replay
-    for content, written in (("figure", figure), ("policy", policy), ("scores", scores)):
-        console.print(f"{content}   {written}", markup=False, highlight=False, soft_wrap=True)
     if beyond:
-        words = beyond.words(learner, bool(recording.plant.action_choices))
-        console.print(f"warning: {words}", markup=False, highlight=False, soft_wrap=True)
-    return offline
+        warn(beyond.words(learner, bool(recording.plant.action_choices)), ReplaybenchWarning, stacklevel=3)
+    return offline, {"figure": figure, "policy": policy, "scores": scores}
 
 
 def metric_words(known: Reference) -> str:

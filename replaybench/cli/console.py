@@ -12,11 +12,11 @@ from replaybench.experiments.interruption import printable
 _WIDTH = 120
 
 
-def make_console(quiet: bool = False) -> Console:
-    """Return a console for text, which prints nothing if `quiet`."""
-    console = Console(quiet=quiet, emoji=False)
+def make_console(quiet: bool = False, stderr: bool = False) -> Console:
+    """Return a console for text on stdout or stderr, which prints nothing if `quiet`."""
+    console = Console(quiet=quiet, stderr=stderr, emoji=False)
     if not console.is_terminal:
-        console = Console(width=_WIDTH, quiet=quiet, emoji=False)
+        console = Console(width=_WIDTH, quiet=quiet, stderr=stderr, emoji=False)
     console.push_render_hook(_Escaping())
     return console
 

@@ -1,18 +1,20 @@
 """The command line with its commands, its help, and its exit statuses."""
 
+import contextlib
 import os
 import shutil
 import sys
 import textwrap
 import traceback
-from collections.abc import Callable, Sequence
-from typing import Final, NoReturn
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NoReturn, TextIO
 
 from replaybench.cli import options
 from replaybench.cli.results import export, export_policy, figures, import_log, inspect, report, show, watch
 from replaybench.cli.running import advise, baseline, claims, replay, reproduce, sweep, table
 from replaybench.experiments import interruption
-from replaybench.runtime.errors import UserError, unknown
+from replaybench.runtime.errors import ReplaybenchWarning, UserError, unknown
 from replaybench.runtime.user_file import imports_only
 
 _GROUPS: Final[dict[str, dict[str, Callable[..., int]]]] = {
@@ -52,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = [word for word in given if word not in ("-v", "--verbose")]
     interruption.prepare_streams()
     try:
-        with interruption.stopping_raises(to_the_end=arguments is None):
+        with interruption.stopping_raises(to_the_end=arguments is None), _one_line_warnings():
             status = _run(words)
             sys.stdout.flush()
         sys.exit(status)
@@ -69,6 +71,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail(2, " ".join(f"not enough memory; ask for fewer seeds, episodes or slots. {error}".split()))
     except KeyboardInterrupt as stop:
         _fail(interruption.exit_status(stop), str(stop) or "stopped")
+
+
+@contextlib.contextmanager
+def _one_line_warnings() -> Iterator[None]:
+    """Print warnings of this package to stderr, without the place in the source, while the `with` block runs."""
+
+    def show(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:  # fmt: skip
+        if not issubclass(category, ReplaybenchWarning):
+            python(message, category, filename, lineno, file, line)
+            return
+        from replaybench.cli.console import make_console
+
+        make_console(stderr=True).print(f"warning: {message}", markup=False, highlight=False)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", ReplaybenchWarning)
+        python, warnings.showwarning = warnings.showwarning, show
+        yield
 
 
 def _fail(status: int, *lines: str) -> NoReturn:

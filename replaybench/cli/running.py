@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import shlex
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -13,7 +14,7 @@ from tyro.conf import Positional
 
 from replaybench.cli.options import Form, parameter_values, setting_values
 from replaybench.runtime import configuration as bounds
-from replaybench.runtime.errors import UserError, no_such_file
+from replaybench.runtime.errors import ReplaybenchWarning, UserError, no_such_file
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -159,6 +160,8 @@ def _run_study(
     if dry_run:
         show_plan(console, study, folder, workers or cores(), cluster, not no_measure)
         return 0
+    if console.quiet and not options.get("progress"):
+        warnings.simplefilter("ignore", ReplaybenchWarning)
     figures = Figures(draw_figures, remove_figures)
     data, drawn, status = run_sweep(
         study, folder, workers or cores(), cluster, console=console, figures=figures, **options
@@ -247,7 +250,7 @@ def replay(
         output: Folder for policy, scores and figure. If not given, it is
             runs/replay-<file>-<learner>-<strategy>-<updates>.
     """
-    from replaybench.cli.commands import show_replay
+    from replaybench.cli.commands import print_offline, run_replay
     from replaybench.cli.console import make_console
     from replaybench.exchange.offline import Changes
     from replaybench.experiments.cell_lookup import find_file
@@ -256,11 +259,15 @@ def replay(
         buffer, None, "buffer", plant=plant, learner=from_learner, strategy=from_strategy, noise=noise,
         frequency=frequency, seed=seed, options={"learner": "--from-learner", "strategy": "--from-strategy"},
     )  # fmt: skip
-    show_replay(
-        make_console(), file, output, strategy, learner, plant=plant, stream=stream, updates=updates,
+    console = make_console()
+    scores, files = run_replay(
+        console, file, output, strategy, learner, plant=plant, stream=stream, updates=updates,
         capacity=capacity, seeds=seeds, root_seed=root_seed, member=member,
         changes=Changes(setting_values(set or ()), discount, evaluation_noise),
     )  # fmt: skip
+    print_offline(console, scores)
+    for content, path in files.items():
+        print(f"{content}   {path}")
     return 0
 
 

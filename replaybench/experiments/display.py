@@ -298,7 +298,7 @@ class Display:
     Args:
         cells: All cells (combinations of settings) of the sweep, including complete cells.
         todo: Cells that are still to be computed.
-        form: Form of the progress; by default a progress bar in a terminal, and plain lines elsewhere.
+        form: Form of the progress; by default a progress bar in terminals and notebooks, and plain lines elsewhere.
         tensorboard: Folder for TensorBoard event files; None for no such files.
     """
 
@@ -328,7 +328,7 @@ class Display:
             closing.enter_context(progress.repeating(PULSE_SECONDS, self._file.touch))
             if self._board is not None:
                 closing.callback(self._board.close)
-            shown = form or ("none" if console.quiet else "bar" if console.is_terminal else "lines")
+            shown = form or ("none" if console.quiet else "bar" if progress.shows_bars(console) else "lines")
             history = self._history
             if shown == "bar":
                 columns = (BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"), TimeElapsedColumn())

@@ -177,9 +177,14 @@ def repeating(seconds: float, action: Callable[[], object]) -> Iterator[None]:
         thread.join()
 
 
+def shows_bars(console: Console) -> bool:
+    """Return whether a console can redraw a progress bar, as terminals and notebooks can."""
+    return console.is_terminal or console.is_jupyter
+
+
 def plain_lines(console: Console, words: Callable[[], str]) -> contextlib.AbstractContextManager[None]:
-    """Print lines as `printed_lines` does, except on a terminal or a quiet console."""
-    quiet = console.is_terminal or console.quiet
+    """Print lines as `printed_lines` does, except on a quiet console or one that shows progress bars."""
+    quiet = shows_bars(console) or console.quiet
     return contextlib.nullcontext() if quiet else printed_lines(console, words)
 
 

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import os
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
@@ -34,7 +35,7 @@ from replaybench.experiments.study import Buffers, Cell, Study, reference_cells
 from replaybench.experiments.study_record import replaced, resolved, write_provenance, write_toml
 from replaybench.experiments.workers import Job, check_cluster, run_locally, run_on_cluster
 from replaybench.runtime.atomic import atomic_path, write_text
-from replaybench.runtime.errors import UserError
+from replaybench.runtime.errors import ReplaybenchWarning, UserError
 from replaybench.runtime.user_file import names_from, one_line_errors
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def _record_study(
                 figures.remove(folder)
         folder.results.unlink(missing_ok=True)
     for warning in plan_warnings(cells):
-        console.print(f"warning: {warning}", markup=False, highlight=False)
+        warnings.warn(warning, ReplaybenchWarning, stacklevel=4)  # at the caller of `replaybench.sweep`
     write_text(folder.study, write_toml(resolved(study, cells, folder.path)))
     write_provenance(folder, study.name, cells, complete=False)
 

@@ -1,4 +1,4 @@
-"""The exception for mistakes that a user can correct, and functions for its messages.
+"""The exception for mistakes that a user can correct, the warning, and functions for their messages.
 
 A message is one line that names the fault and the remedy. The command line prints the message without a traceback and
 exits with status 2.
@@ -44,6 +44,10 @@ class UserError(ValueError):
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.args))
+
+
+class ReplaybenchWarning(UserWarning):
+    """A warning about a study, a buffer or results. The command line prints the message as one line."""
 
 
 def need(package: str, refusal: str) -> None:

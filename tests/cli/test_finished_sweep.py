@@ -19,12 +19,14 @@ from commands import Capsys, Patch, call, printed, refused
 from tiers import slow
 
 import replaybench
+import replaybench.api
 from replaybench.data.policy_file import read_policy
 from replaybench.data.record import read_record, write_record
 from replaybench.experiments import progress as plain_lines
 from replaybench.experiments.comparison import verdict
 from replaybench.experiments.results_file import write_results
-from replaybench.runtime.errors import UserError
+from replaybench.experiments.sweep import Outcome
+from replaybench.runtime.errors import ReplaybenchWarning, UserError
 
 Buffers = dict[tuple[str, str], Path]
 DRAWING = "replaybench.reports.figures.all_figures"
@@ -420,6 +422,35 @@ def test_results_show_in_notebooks(run: Path) -> None:
         found.plot()
     with pytest.raises(AttributeError):
         found.mu_finl  # noqa: B018
+
+
+def test_python_warns_and_shows_the_progress_of_a_sweep(
+    run: Path, tmp_path: Path, capsys: Capsys, monkeypatch: Patch
+) -> None:
+    """The same warnings and progress as the command, which prints both; neither is part of what is printed."""
+    monkeypatch.setattr(plain_lines, "LINE_SECONDS", 0.001)
+    monkeypatch.setattr(f"{DRAWING}.draw_figures", lambda *_: [])
+    monkeypatch.setattr(replaybench.api, "draw_figures", lambda *_: [])
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy, ignore=shutil.ignore_patterns("figures"))
+    warned = pytest.warns(ReplaybenchWarning, match="explores nearly as much")
+    with warned as found:
+        replaybench.sweep(copy / "study.toml", copy)
+    assert Path(found[0].filename) == Path(__file__)
+    lines = capsys.readouterr()
+    assert not lines.out
+    assert re.search(r"^after .* s: 4/4 cells", lines.err, re.MULTILINE)
+    with warned:
+        replaybench.sweep(copy / "study.toml", copy, progress=False)
+    assert not any(capsys.readouterr())
+    assert call("sweep", copy / "study.toml", "--output", copy) == 0
+    assert re.search(r"^warning: DDPG explores nearly as much", capsys.readouterr().err, re.MULTILINE)
+    assert call("sweep", copy / "study.toml", "--output", copy, "--quiet") == 0
+    assert not any(capsys.readouterr())
+    stopped = Outcome(xr.Dataset(), [], 130)
+    monkeypatch.setattr(replaybench.api, "run_sweep", lambda *_, **__: stopped)
+    with pytest.raises(KeyboardInterrupt, match="run the cell or the script again to resume"):
+        replaybench.sweep(copy / "study.toml", copy)
 
 
 def test_python_replays_advises_solves_and_reports(run: Path, buffers: Buffers, tmp_path: Path, capsys: Capsys) -> None:

@@ -1,6 +1,7 @@
 """Progress of sweeps: journal, state from a run folder, plain lines, remaining time, TensorBoard."""
 
 import dataclasses
+import io
 import json
 import os
 import signal
@@ -8,6 +9,7 @@ import time
 from collections.abc import Sequence
 from operator import attrgetter
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -204,6 +206,15 @@ def test_time_left_reckons_with_rates_plants_and_strategies_that_were_not_seen_y
     assert left(fast, seen=[(fast, 100.0), (slow, 0.0)]) == pytest.approx(100.0)
     backwards = [(fast, 5.0, -3), (dataclasses.replace(fast, members=0), 5.0, 3)]
     assert seconds_left(backwards, [(fast, 0)], 1, attrgetter("frequency")) is None
+
+
+@pytest.mark.parametrize("form", ["terminal", "jupyter", "file"])
+def test_terminals_and_notebooks_show_a_bar(form: str, folder: RunFolder, monkeypatch: Patch) -> None:
+    bar = MagicMock()
+    monkeypatch.setattr(display, "Progress", bar)
+    console = Console(file=io.StringIO(), force_terminal=form == "terminal", force_jupyter=form == "jupyter")
+    with Display(folder, "t", CELLS, CELLS, 2, console, None, None):
+        assert bar.called == (form != "file")
 
 
 @pytest.mark.parametrize("stderr", [False, True])
