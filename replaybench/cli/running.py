@@ -97,6 +97,7 @@ def reproduce(
     list: bool = False,
     time: bool = False,
     scale: Literal["quick", "standard", "paper"] = "standard",
+    seeds: bounds.Seeds | None = None,
     set: tuple[str, ...] | None = None,
     output: Path | None = None,
     workers: bounds.Workers | None = None,
@@ -118,11 +119,13 @@ def reproduce(
         time: With --list: first measure the speed of cells not yet timed on this machine. This takes a few minutes.
         scale: Size of the study. quick is a trial, standard has enough seeds to detect large effects, and paper has the
             size in the paper.
+        seeds: Number of seeds instead of that of the scale. If the run folder has fewer seeds, only the further seeds
+            are computed.
         set: Changed keys of the study, as in --set seeds=8 learner.DDPG.tau=0.005. Needs --output or --dry-run.
         output: Run folder. If not given, it is runs/<preset>-<scale>.
     """
     from replaybench.cli.console import make_console
-    from replaybench.evidence.preset import announce, folder_of, read_preset, show_presets, take_over
+    from replaybench.evidence.preset import announce, continued, folder_of, read_preset, show_presets, take_over
     from replaybench.experiments.sweep import cores
 
     console = make_console(quiet=quiet and not (list or dry_run))
@@ -137,6 +140,8 @@ def reproduce(
     if changes and output is None and not dry_run:
         raise UserError("--set changes the preset's study; name another run folder with --output")
     study, folder = figure.study(scale, changes), output or folder_of(figure, scale)
+    if seeds is not None:
+        study = continued(study, folder, seeds)
     announce(console, figure, scale)
     if set:
         console.print(f"changed: {', '.join(set)}", markup=False, highlight=False)

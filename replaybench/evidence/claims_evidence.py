@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -217,8 +217,8 @@ class Finding:
 def find(claim: Claim, runs: Sequence[Evidence]) -> Finding | None:
     """Compute the effect of a claim from the results in run folders, or return None if some results are missing.
 
-    The cells that a claim compares may come from several run folders with equal root seed and number of episodes. Only
-    the results with the most episodes are used. Results with different root seeds are pooled.
+    The cells that a claim compares, and the seeds of a cell, may come from several run folders with equal root seed and
+    number of episodes. Only the results with the most episodes are used. Results with different root seeds are pooled.
     """
     for place in claim.places():  # a quick test, because it takes long to build cells
         if not any(all(value in run.axes.get(axis, [value]) for axis, value in place.items()) for run in runs):
@@ -244,7 +244,7 @@ def _of(claim: Claim, runs: Sequence[Evidence], root_seed: int, episodes: int) -
     samples = [_sample(cell, having, claim) for cell, having in zip((*plus, *minus), holding, strict=True)]
     if claim.measure in ("final", "best", "rise", "greedy"):  # μ_r of different references cannot be compared
         known: dict[tuple[str, float, float], tuple[Floats, Evidence]] = {}
-        for cell, (_, _, run) in zip((*plus, *minus), samples, strict=True):
+        for cell, run in ((cell, run) for cell, each in zip((*plus, *minus), samples, strict=True) for run in each.runs):
             here = run.data.sel(plant=cell.plant, noise=cell.noise, frequency=cell.frequency)
             ends = np.array([float(here[name]) for name in ("reference_random", "reference_dp")])
             first, other = known.setdefault((cell.plant, cell.noise, cell.frequency), (ends, run))
@@ -254,23 +254,38 @@ def _of(claim: Claim, runs: Sequence[Evidence], root_seed: int, episodes: int) -
                     f"programming {ends[1]:.4g}) than in {other.path} ({first[0]:.4g}, {first[1]:.4g}); name only "
                     "one of these runs"
                 )
-    seeds = min(len(sample) for sample, _, _ in samples)
-    values = [sample[:seeds] for sample, _, _ in samples]
+    seeds = sorted(set.intersection(*(set(sample.values) for sample in samples)))
+    values = [np.array([sample.values[seed] for seed in seeds]) for sample in samples]
     effect = paired(values[: len(plus)], values[len(plus) :], claim.level, STATISTIC)
-    names = tuple(dict.fromkeys(run.path.name for _, _, run in samples))
-    failed = sum(failed for _, failed, _ in samples)
+    names = tuple(dict.fromkeys(run.path.name for sample in samples for run in sample.runs))
+    failed = sum(sample.failed for sample in samples)
     return Finding(effect, episodes, failed, names) if effect.n or failed else None
 
 
-def _sample(cell: Cell, runs: Sequence[Evidence], claim: Claim) -> tuple[Floats, int, Evidence]:
-    """Return the measure of a cell per seed, the number of failed runs, and the results that have most seeds."""
-    samples = [measured(run, cell, claim.measure) for run in runs]
-    best = max(range(len(runs)), key=lambda i: int(np.isfinite(samples[i]).sum()))
-    failed = runs[best].data["failed"].sel({axis: getattr(cell, axis) for axis in AXES})
-    sample = samples[best]
-    if claim.logarithm:
-        sample = np.array([math.log10(max(value, _LEAST)) if value >= 0 else math.nan for value in sample])
-    return sample, int(failed), runs[best]
+@dataclass(frozen=True)
+class _Sample:
+    """The measure of a cell (combination of settings) by seed, the number of failed runs, and the run folders used."""
+
+    values: dict[int, float]
+    failed: int
+    runs: list[Evidence]
+
+
+def _sample(cell: Cell, runs: Sequence[Evidence], claim: Claim) -> _Sample:
+    """Collect a measure of a cell from run folders. A seed that several folders hold is taken from the largest one."""
+    samples = [(measured(run, cell, claim.measure), run) for run in runs]
+    found = _Sample({}, 0, [])
+    for sample, run in sorted(samples, key=lambda each: -int(np.isfinite(each[0]).sum())):
+        data = run.data.sel({axis: getattr(cell, axis) for axis in AXES})
+        there, failed = runs_there(data).values, data["reward"].isnull().any("episode").values
+        new = [at for at, seed in enumerate(data["seed"].values) if there[at] and seed not in found.values]
+        if claim.logarithm:
+            sample = np.array([math.log10(max(value, _LEAST)) if value >= 0 else math.nan for value in sample])
+        if new:
+            found.values.update((int(data["seed"][at]), float(sample[at])) for at in new)
+            found.runs.append(run)
+        found = replace(found, failed=found.failed + int(failed[new].sum()))
+    return found
 
 
 def _plain(value: Any) -> Any:

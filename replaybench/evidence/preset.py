@@ -6,6 +6,7 @@ have in common, and the keys that each scale changes. Every other file describes
 """
 
 import contextlib
+import dataclasses
 import functools
 import re
 import shutil
@@ -27,7 +28,7 @@ from replaybench.envs.registry import missing
 from replaybench.experiments.calibration import estimate, untried
 from replaybench.experiments.plan import plan
 from replaybench.experiments.progress import plain_lines
-from replaybench.experiments.study import Cell, Study, changed
+from replaybench.experiments.study import Cell, Study, changed, read_study
 from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.atomic import atomic_path
 from replaybench.runtime.configuration import build, merged
@@ -254,6 +255,31 @@ def announce(console: Console, preset: Preset, scale: Scale) -> None:
     console.print(preset.figure.shows, markup=False, highlight=False)
     for reduction in preset.reductions(scale):
         console.print(f"reduced: {reduction}", markup=False, highlight=False)
+
+
+def continued(study: Study, folder: Path, seeds: int) -> Study:
+    """Return a study with another number of seeds, whose blocks of seeds include those that a run folder holds.
+
+    A last block that is not full is computed again.
+
+    Raises:
+        UserError: The folder has results of the first seeds without their cells, or more seeds than are wanted.
+    """
+    run = RunFolder(folder)
+    wanted = dataclasses.replace(study, seeds=seeds)
+    if not run.results.is_file():
+        return wanted
+    before = read_study(run.study)
+    held = before.seeds
+    if held > seeds:
+        raise UserError(f"{folder} has {held} seeds already; name another run folder with --output")
+    if not (run.path / "cells").is_dir():
+        raise UserError(
+            f"{folder} has results of {held} seeds, but not their cells; compute the further seeds into another "
+            f"folder, as in `sweep {run.study} --seeds {seeds - held} --set first_seed={held} --output …`; `claims` "
+            "takes both folders"
+        )
+    return dataclasses.replace(wanted, block=min(before.block, held))
 
 
 def take_over(study: Study, folder: Path) -> int:

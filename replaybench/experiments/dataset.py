@@ -108,8 +108,8 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
 def _blank_dataset(cells: Sequence[Cell]) -> xr.Dataset:
     episodes, every = cells[0].episodes, cells[0].greedy_every
     coordinates: dict[str, Any] = {axis: list(dict.fromkeys(getattr(cell, axis) for cell in cells)) for axis in AXES}
-    coordinates["seed"] = np.arange(max(cell.first_member + cell.members for cell in cells))
     coordinates["block"] = sorted({cell.first_member for cell in cells})
+    coordinates["seed"] = np.arange(coordinates["block"][0], max(cell.first_member + cell.members for cell in cells))
     coordinates["episode"] = np.arange(1, episodes + 1)
     coordinates["greedy_episode"] = np.arange(1, episodes // every + 1) * every
     data = xr.Dataset(coords=coordinates)
@@ -149,7 +149,8 @@ def _add_arrays(
         due["reward_evaluation"] = (cell.members, cell.evaluations)
     if "replayed_noise" in arrays and "replayed_noise" in data:
         due["replayed_noise"] = (cell.members, len(_signals(cell)))
-    runs = slice(cell.first_member, cell.first_member + cell.members)
+    first = cell.first_member - int(data["seed"].values[0])
+    runs = slice(first, first + cell.members)
     for name, shape in due.items():
         if name not in arrays or arrays[name].shape != shape:
             raise UserError(f"{path}: {name} is not of shape {shape}: remove {path.parent} and run the sweep again")

@@ -85,6 +85,7 @@ class Study:
             many steps as the longest episode.
         update_every: Number of steps between update phases; 0 for updates after each episode. By default, each plant
             has its own value. With a number of steps, a new episode begins as soon as an episode ends.
+        first_seed: Smallest seed. A study that continues another one with further seeds begins behind its last seed.
         block: Number of seeds that run together as one population. On a GPU, all seeds run together.
         capacity: Number of experiences in a bounded buffer, unless its retention names a capacity (`FIFO(5000)`).
         greedy_every: Number of training episodes between greedy episodes, from which nothing is learned.
@@ -122,6 +123,7 @@ class Study:
     episodes: Count = 3000
     update_every: NonNegativeInt | None = None
     root_seed: RootSeed = 0
+    first_seed: NonNegativeInt = 0
     block: Count = 50
     capacity: Count = 10_000
     greedy_every: Count = 10
@@ -194,10 +196,9 @@ class Study:
                     made = make_plant(plant, **{**self.plant.get(plant, {}), **discount})
                     plants[key] = made, made.fingerprint()
                 point = self._cell(plant, *plants[key], learner, strategy, noise, frequency, gamma)
-                for first in range(0, self.seeds, point.members):
-                    cell = dataclasses.replace(
-                        point, first_member=first, members=min(point.members, self.seeds - first)
-                    )
+                end = self.first_seed + self.seeds
+                for first in range(self.first_seed, end, point.members):
+                    cell = dataclasses.replace(point, first_member=first, members=min(point.members, end - first))
                     cells.setdefault(cell.id, cell)
         return list(cells.values())
 
@@ -248,7 +249,7 @@ class Study:
         start = self.start.get(learner)
         if start is not None:
             task = make_task(made, frequency, mode, self.observe)
-            start = start.checked(kind, settings, task, frequency, self.seeds)
+            start = start.checked(kind, settings, task, frequency, self.first_seed + self.seeds)
         return Cell(
             sources=made_of(kind, *map(type, parsed.terms)),
             plant=plant,

@@ -91,7 +91,7 @@ def write_toml(study: Study) -> str:
     grids = [("[[grid]]", {axis: values for axis, values in grid.items() if values}) for grid in table.pop("grid")]
     tables = {key: table.pop(key) for key in ("learner", "plant", "start")}
     sections = [(f"[{key}.{toml_value(name)}]", each) for key in tables for name, each in tables[key].items()]
-    text = _lines({key: value for key, value in table.items() if value or key != "folder"})
+    text = _lines({key: value for key, value in table.items() if value or key not in ("folder", "first_seed")})
     return text + "".join(f"\n{heading}\n{_lines(each)}" for heading, each in (*grids, *sections))
 
 

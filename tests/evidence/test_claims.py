@@ -203,6 +203,21 @@ def test_cells_may_lie_in_two_runs_of_the_same_root_seed(tmp_path: Path) -> None
     assert (verdict.word, show.still_needed(verdict)) == ("undecided", "one seed is not enough")
 
 
+def test_further_seeds_of_a_cell_may_lie_in_another_run(tmp_path: Path) -> None:
+    """Paired by their numbers: here by what seeds 15 to 19 scored in both, and by seeds that only one has."""
+    one = read_evidence(store(tmp_path / "one"))
+    part = one.data.isel(seed=slice(15, 20)).assign_coords(seed=range(15, 20))
+    later = replace(one, path=tmp_path / "later", data=part.assign_coords(seed=range(18, 23)))
+    found: Any = find(BETTER, [later, one])
+    whole: Any = find(BETTER, [one])
+    assert (found.effect.n, found.runs) == (23, ("one", "later"))
+    expected = [*whole.effect.differences, *whole.effect.differences[17:20]]
+    assert found.effect.differences.tolist() == expected
+    lone = replace(one, data=one.data.sel(strategy=["FIFO[Uniform]"]))
+    shared: Any = find(BETTER, [lone, replace(later, data=part)])
+    assert shared.effect.n == 5
+
+
 @pytest.mark.slow
 def test_seeds_of_other_root_seeds_count_too(tmp_path: Path) -> None:
     """Each is paired with its own; which of two runs is named first decides nothing."""

@@ -14,12 +14,14 @@ from refusals import refuses
 from rich.console import Console
 from tiers import slow
 
+from replaybench.data.run_folder import RunFolder
 from replaybench.evidence import preset as reproduce
 from replaybench.evidence.preset import Preset, Scale, preset_names, read_preset
 from replaybench.experiments import calibration
 from replaybench.experiments import progress as plain_lines
 from replaybench.experiments.plan import plan_warnings
 from replaybench.experiments.study import Cell
+from replaybench.experiments.study_record import resolved, write_toml
 
 SOME = ("debruin2018/fig3", "debruin2018/fig12")
 
@@ -51,6 +53,21 @@ def test_is_a_study_at_every_scale(name: str) -> None:
 )
 def test_a_smaller_scale_says_what_it_leaves_out(name: str, scale: Scale, word: str, said: list[str]) -> None:
     assert [line for line in read_preset(name).reductions(scale) if word in line][:2] == said
+
+
+def test_more_seeds_continue_what_a_folder_holds(tmp_path: Path) -> None:
+    study = dataclasses.replace(read_preset("debruin2018/fig3").study("quick"), block=50)
+    run = RunFolder(tmp_path)
+    first, more = (reproduce.continued(study, tmp_path, seeds) for seeds in (8, 20))
+    assert (first.block, more.block) == (50, 50)
+    run.study.write_text(write_toml(resolved(first, first.cells())), encoding="utf-8")
+    run.results.touch()
+    refuses(r"not their cells; .*--seeds 12 --set first_seed=8", reproduce.continued, study, tmp_path, 20)
+    (tmp_path / "cells").mkdir()
+    cells = reproduce.continued(study, tmp_path, 20).cells()
+    assert {cell.id for cell in first.cells()} < {cell.id for cell in cells}
+    assert sorted({cell.first_member for cell in cells}) == [0, 8, 16]
+    refuses("has 8 seeds already", reproduce.continued, study, tmp_path, 5)
 
 
 def test_a_preset_that_is_like_another_differs_in_what_it_says() -> None:

@@ -100,6 +100,15 @@ def test_every_number_is_in_its_place(data: xr.Dataset) -> None:
         assert np.isnan(data[name].sel(**place(last), seed=list(last.seeds)).values).all()
 
 
+def test_seeds_of_a_study_that_continues_another_keep_their_numbers(tmp_path: Path) -> None:
+    cell = dataclasses.replace(CELLS[0], first_member=7)
+    facts = session_facts([ComputeSession(CODES[0], "2026-01-01T00:00:00Z", 1.0)])
+    write_record(tmp_path / "scores.h5", "scores", facts, arrays(cell))
+    data = dataset.assemble([cell], {}, {cell.id: tmp_path})
+    assert data["seed"].values.tolist() == list(cell.seeds)
+    np.testing.assert_array_equal(data["reward"].sel(**place(cell)).values, arrays(cell)["reward"])
+
+
 def test_each_cell_says_who_computed_it(data: xr.Dataset) -> None:
     for number, cell in enumerate(CELLS[:-1]):
         told = data["seconds"].sel(**place(cell), block=cell.first_member)

@@ -230,6 +230,8 @@ def test_a_cell_says_which_it_is(tmp_path: Path) -> None:
     assert [list(cell.seeds) for cell in (first, second)] == [[0, 1, 2], [3]]
     assert first.label == "Pendulum DDPG FIFO[Uniform] noise 0.02 100 Hz seeds 0–2"
     assert second.label.endswith("seeds 3–3")
+    further = read_study(write(tmp_path, text + "first_seed = 3\n")).cells()
+    assert [list(cell.seeds) for cell in further] == [[3, 4, 5], [6]]
     assert len(first.id) == 16
     assert dataclasses.replace(first, settings=dict(reversed(first.settings.items()))).id == first.id
     with pytest.raises(UserError, match="source of plant Pendulum has changed"):
