@@ -191,6 +191,7 @@ def test_saved_files_are_refused_where_they_do_not_fit(tmp_path: Path) -> None:
         ({"strategy": "Drop*FIFO[Uniform]"}, "needs the control rate"),
         ({"feedback": ["td_eror"]}, "did you mean td_error"),
         ({"optimize_memory_usage": True}, "optimize_memory_usage=False"),
+        ({"n_steps": 3, "gamma": 0.9}, "leave n_steps at 1, not 3"),
         ({"observation_space": spaces.Dict({"a": BOX})}, "not Dict observations"),
         ({"observation_space": spaces.Box(0, 255, (36, 36, 3), np.uint8)}, "not images"),
         ({"observation_space": spaces.Discrete(3)}, "needs Box observations"),
@@ -227,6 +228,7 @@ def learner(kind: type[Any], strategy: str | None = None, env: Any = "Pendulum-v
     return kind("MlpPolicy", env, device="cpu", **{**usual, **settings})
 
 
+@pytest.mark.filterwarnings("ignore:`n_steps=3` is ignored")  # of Stable-Baselines3, before ours refuses
 @pytest.mark.parametrize("kind", [DDPG, TD3, SAC, DQN])
 def test_their_learners_take_the_buffer_as_it_is(kind: type[OffPolicyAlgorithm]) -> None:
     env = "CartPole-v1" if kind is DQN else "Pendulum-v1"
@@ -235,6 +237,8 @@ def test_their_learners_take_the_buffer_as_it_is(kind: type[OffPolicyAlgorithm])
     assert model.replay_buffer.full
     with pytest.raises(UserError, match="which this training code does not provide"):
         learner(kind, "FIFO[PER]", env, replay_buffer_class=StrategyReplayBuffer)
+    with pytest.raises(UserError, match="leave n_steps at 1, not 3"):
+        learner(kind, "FIFO[Uniform]", env, replay_buffer_class=StrategyReplayBuffer, n_steps=3)
 
 
 @pytest.mark.parametrize("strategy", ["FIFO[Uniform]", "FIFO[PER+IS(first=0,last=0,all_networks=true)]"])
@@ -412,6 +416,7 @@ def test_learners_learn_are_saved_and_keep_nothing(kind: type[StrategyLearner], 
         assert "td_error" not in orders or np.isfinite(orders["td_error"].keys()).any()
 
 
+@pytest.mark.filterwarnings("ignore:`n_steps=3` is ignored")
 def test_learners_refuse_what_they_cannot_serve() -> None:
     with pytest.raises(UserError, match=r"make phases of one update; give ERE\(phase=1000\), or e.g. train_freq"):
         learner(StrategySAC, "FIFO[ERE]", gradient_steps=1)
@@ -422,7 +427,7 @@ def test_learners_refuse_what_they_cannot_serve() -> None:
         learner(StrategyTD3, replay_buffer_class=ReplayBuffer)
     with pytest.raises(UserError, match="gSDE does not allow: leave use_sde at False"):
         learner(StrategySAC, "FIFO[ERE+PER]", use_sde=True)
-    with pytest.raises(UserError, match="leave n_steps at 1"):
+    with pytest.raises(UserError, match="leave n_steps at 1, not 3"):
         learner(StrategyTD3, n_steps=3)
 
 

@@ -4,6 +4,7 @@ Strategies that need no feedback work with every off-policy algorithm of Stable-
 feedback from the training code. The learners in `replaybench.replay.sb3.learners` provide it.
 """
 
+import traceback
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -69,6 +70,7 @@ def needs(strategy: Strategy) -> tuple[str, ...]:
 
 try:
     from stable_baselines3.common.buffers import BaseBuffer, ReplayBuffer
+    from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
     from stable_baselines3.common.preprocessing import is_image_space
     from stable_baselines3.common.type_aliases import ReplayBufferSamples
     from stable_baselines3.common.vec_env import VecNormalize
@@ -106,13 +108,16 @@ class StrategyReplayBuffer(ReplayBuffer):
         strategy: Strategy in its notation, such as `FIFO[Uniform]`, or parsed.
         seed: Root seed of the strategy's own random streams.
         feedback: Names of the feedback that the training code provides, from `FEEDBACK`.
+        n_steps, gamma: Arguments of Stable-Baselines3's `NStepReplayBuffer`. `n_steps` must be 1, and `gamma` is then
+            not used.
 
     Attributes:
         context: Progress of the training and state of the agent for the next `sample`.
         replay: The wrapped `Replay`, which holds this one buffer.
 
     Raises:
-        UserError: The strategy needs feedback that is not provided, or the spaces or settings are not supported.
+        UserError: The strategy needs feedback that is not provided, or the spaces or settings are not supported. This
+            includes n-step returns, also if they are a setting of the algorithm that makes the buffer.
     """
 
     def __init__(
@@ -127,10 +132,14 @@ class StrategyReplayBuffer(ReplayBuffer):
         strategy: str | Strategy = "FIFO[Uniform]",
         seed: int = 0,
         feedback: Collection[str] = (),
+        n_steps: int = 1,
+        gamma: float = 0.99,
     ) -> None:
         _check_spaces(observation_space, action_space)
         if optimize_memory_usage:
             raise UserError("StrategyReplayBuffer stores every successor itself: set optimize_memory_usage=False")
+        if (steps := n_steps if n_steps != 1 else _algorithms_n_steps()) != 1:
+            raise UserError(f"StrategyReplayBuffer has no n-step returns: leave n_steps at 1, not {steps}")
         self.strategy = parse(strategy) if isinstance(strategy, str) else strategy
         # Not ReplayBuffer's own constructor, which would reserve a second set of columns.
         room = self.strategy.capacity_or(int(buffer_size))
@@ -310,6 +319,17 @@ class StrategyReplayBuffer(ReplayBuffer):
         self.replay.load_state_dict(state["arrays"])
         self.context = context
         self._place()
+
+
+def _algorithms_n_steps() -> int:
+    """Return `n_steps` of the algorithm whose constructor is running, or 1.
+
+    Stable-Baselines3 passes this setting to no buffer class that a user chooses, and would silently train with
+    single-step returns.
+    """
+    callers = (frame.f_locals.get("self") for frame, _ in traceback.walk_stack(None))
+    algorithm = next((caller for caller in callers if isinstance(caller, OffPolicyAlgorithm)), None)
+    return getattr(algorithm, "n_steps", 1)
 
 
 def _check_spaces(observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:

@@ -38,8 +38,8 @@ class StrategyLearner(OffPolicyAlgorithm):
     can contain `strategy` and `seed`. The default of `seed` is the model's own seed, or 0 if the model has none.
 
     Raises:
-        UserError: `replay_buffer_class` is not of this package, `n_steps` exceeds 1, or the strategy uses ERE although
-            each call of `train` does one update only.
+        UserError: `replay_buffer_class` is not of this package, the buffer does not support a setting, or the strategy
+            uses ERE although each call of `train` does one update only.
     """
 
     critic: ContinuousCritic
@@ -50,8 +50,6 @@ class StrategyLearner(OffPolicyAlgorithm):
         buffer = self.replay_buffer_class = self.replay_buffer_class or StrategyReplayBuffer
         if not issubclass(buffer, StrategyReplayBuffer):
             raise UserError(f"{type(self).__name__} needs replay_buffer_class=StrategyReplayBuffer, not {buffer}")
-        if getattr(self, "n_steps", 1) > 1:  # an older Stable-Baselines3 has none
-            raise UserError(f"{type(self).__name__} learns from single steps: leave n_steps at 1")
         if self.replay_buffer is None:
             self.replay_buffer = buffer(
                 self.buffer_size,
