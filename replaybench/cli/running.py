@@ -66,6 +66,8 @@ def sweep(
             is shown in a terminal and plain lines elsewhere.
         tensorboard: Also write TensorBoard event files into the run folder.
     """
+    from rich.console import Console
+
     from replaybench.cli.console import make_console
     from replaybench.experiments.study import Study, changed, read_study
     from replaybench.reports.figures.style import file_names
@@ -85,11 +87,14 @@ def sweep(
     given |= changes
     name = "-".join(file_names(plant or ()))[:100]
     read = read_study(study, given) if study else build(Study, changed({"name": name}, given), "the options")
-    console = make_console(quiet=not dry_run and (quiet or progress == "json"))
-    return _run_study(
-        console, read, output or Path("runs") / read.name, workers, cluster, dry_run, no_measure,
-        checkpoint_seconds=checkpoint_seconds, progress=progress, tensorboard=tensorboard,
-    )  # fmt: skip
+    only_json = progress == "json" and not dry_run
+    console = Console(quiet=True, file=sys.stdout) if only_json else make_console(quiet=quiet and not dry_run)
+    # What a user's plant prints must not come between the lines of JSON.
+    with contextlib.redirect_stdout(sys.stderr) if only_json else contextlib.nullcontext():
+        return _run_study(
+            console, read, output or Path("runs") / read.name, workers, cluster, dry_run, no_measure,
+            checkpoint_seconds=checkpoint_seconds, progress=progress, tensorboard=tensorboard,
+        )  # fmt: skip
 
 
 def reproduce(

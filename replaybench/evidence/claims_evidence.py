@@ -244,7 +244,9 @@ def _of(claim: Claim, runs: Sequence[Evidence], root_seed: int, episodes: int) -
     samples = [_sample(cell, having, claim) for cell, having in zip((*plus, *minus), holding, strict=True)]
     if claim.measure in ("final", "best", "rise", "greedy"):  # μ_r of different references cannot be compared
         known: dict[tuple[str, float, float], tuple[Floats, Evidence]] = {}
-        for cell, run in ((cell, run) for cell, each in zip((*plus, *minus), samples, strict=True) for run in each.runs):
+        for cell, run in (
+            (cell, run) for cell, each in zip((*plus, *minus), samples, strict=True) for run in each.runs
+        ):
             here = run.data.sel(plant=cell.plant, noise=cell.noise, frequency=cell.frequency)
             ends = np.array([float(here[name]) for name in ("reference_random", "reference_dp")])
             first, other = known.setdefault((cell.plant, cell.noise, cell.frequency), (ends, run))

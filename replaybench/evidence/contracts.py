@@ -5,8 +5,10 @@ import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
+import gymnasium
 import numpy as np
 from gymnasium.utils.env_checker import check_env
 from scipy import stats
@@ -23,7 +25,7 @@ from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.strategy import Strategy
 from replaybench.runtime.arrays import Floats32
 from replaybench.runtime.errors import UserError
-from replaybench.runtime.user_file import error_text, line_of
+from replaybench.runtime.user_file import FAILURES, error_text, line_of
 
 S = TypeVar("S")
 
@@ -43,7 +45,7 @@ def checked(promises: Promises[S], subject: S) -> Iterator[tuple[str, str]]:
     for promise, problem in promises.items():
         try:
             yield promise, problem(subject)
-        except Exception as error:
+        except FAILURES as error:
             line = line_of(error)
             place = f" ({line})" if line else ""
             yield promise, f"{error_text(error)}{place}"
@@ -304,10 +306,12 @@ def rollout(env: PopulationEnv, actions: Floats32) -> dict[str, np.ndarray]:
 
 
 def _checker(plant: Plant) -> str:
-    with warnings.catch_warnings(), contextlib.closing(SingleEnv(plant, **_NOISE)) as env:
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(record=True) as caught, contextlib.closing(SingleEnv(plant, **_NOISE)) as env:
+        warnings.simplefilter("always")
         check_env(env, skip_render_check=True)
-    return ""
+    # A plant may warn, too, which is no fault.
+    own = Path(gymnasium.utils.__file__).parent
+    return next((str(warning.message) for warning in caught if Path(warning.filename).is_relative_to(own)), "")
 
 
 def _plant_equal_in_any_population(plant: Plant) -> str:
@@ -336,6 +340,7 @@ def _independent(plant: Plant) -> str:
 
 
 def _finite(plant: Plant) -> str:
+    plant.trial_warning()  # raises an error if many observations are clipped, which the environment below would hide
     with _population(plant, 3) as env:
         actions = _actions(env, min(100, env.steps_per_episode), 3)
         actions[:, 1] = np.sign(actions[0, 1])

@@ -338,7 +338,7 @@ class Display:
             elif shown == "lines":
                 closing.enter_context(progress.printed_lines(console, history.in_words))
             elif shown == "json":
-                self._show = lambda new: print(progress.line(new), end="", flush=True)
+                self._show = lambda new: print(progress.line(new), end="", flush=True, file=console.file)
             self._write(progress.begin(study, len(cells), len(todo)))
             self._closing = closing.pop_all()
 

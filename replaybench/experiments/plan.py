@@ -74,6 +74,7 @@ def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
         cells = study.cells()
         same = shared(cells, folder)
         todo = [c for c in cells if c.id not in same and not folder.finished(c.id)]
+        _trial_warnings(todo)  # raises an error for plants that cannot be used
         built: dict[str, tuple[Replay, int, int, int]] = {}
         needs = for_each(todo, lambda cell: _bytes(cell, built))
         sizes = sorted((buffer for buffer, _ in needs), reverse=True)
@@ -209,13 +210,18 @@ def plan_warnings(cells: Sequence[Cell]) -> list[str]:
     points = list({cell.grid_point: cell for cell in cells}.values())
     lines = [line for cell in points for line in _no_learning(cell) or _constant_exploration(cell)]
     lines += [line for group in same_runs(points, contents_only=True) for line in _never_full(group)]
-    lines = list(dict.fromkeys(lines))
+    lines = list(dict.fromkeys([*_trial_warnings(points), *lines]))
     noise = max((cell.noise for cell in cells), default=0.0)
     if noise > 1:
         lines.append(f"noise {noise:g}: that is more than half the range of every signal, which drowns in it")
     if uncached := why_not_kept():
         lines.append(uncached)
     return lines
+
+
+def _trial_warnings(cells: Sequence[Cell]) -> list[str]:
+    plants = {cell.plant: cell for cell in cells}.values()
+    return [warning for cell in plants if (warning := cell.make_plant().trial_warning())]
 
 
 def _never_full(group: Sequence[Cell]) -> list[str]:

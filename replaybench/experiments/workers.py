@@ -258,6 +258,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def _serve(pipe: Connection) -> None:
+    os.dup2(2, 1)  # a task that prints would otherwise write into the output of `--progress json`
     _send(pipe, "ready", None)
     tasks: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
     stop = threading.Event()

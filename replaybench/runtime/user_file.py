@@ -45,6 +45,10 @@ _IMPORTED: Final[dict[str, Path]] = {}
 """Path of each imported user's file, as the user wrote it, by module name."""
 
 
+FAILURES: Final = (Exception, SystemExit)
+"""What a call of a user's code may raise. A script may call `sys.exit`, which must not end this program."""
+
+
 class InFile(NamedTuple):
     """The path of a user's Python file and the name of a class in it."""
 
@@ -325,7 +329,7 @@ def one_line_errors(where: str) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except Exception as error:
+    except FAILURES as error:
         if line := line_of(error):
             raise UserError(f"{line}: {error_text(error)}; while running {where}") from error
         error.add_note(f"while running {where}")

@@ -10,7 +10,13 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
-from gymnasium.wrappers import ClipAction, FlattenObservation, RescaleAction, TransformAction
+from gymnasium.wrappers import (
+    ClipAction,
+    FlattenObservation,
+    RescaleAction,
+    TimeAwareObservation,
+    TransformAction,
+)
 from refusals import refuses
 
 from replaybench.envs.foreign.gymnasium_plant import GymnasiumPlant, _plant_of
@@ -95,7 +101,7 @@ class Task(gymnasium.Env[Any, Any]):
         assert self.action_space.contains(action)
         assert action.dtype == self.action_space.dtype
         self.count += 1
-        if isinstance(self.shown, Exception):
+        if isinstance(self.shown, BaseException):
             raise self.shown
         shown = np.array([-1e9, 5.0, self.count]) if self.shown is None else self.shown
         return shown, float(action[1]), False, self.count == 3, {}
@@ -143,6 +149,7 @@ def test_a_task_may_truncate_before_its_time_limit(registered: Any) -> None:
         (np.zeros(4), r"step returns an observation of size 4"),
         (["far", 0.0, 0.0], "step fails: ValueError: could not convert string to float"),
         (RuntimeError("motor off\nand more"), "step fails: RuntimeError: motor off$"),
+        (SystemExit("done"), "step fails: SystemExit: done$"),
     ],
 )
 def test_invalid_observations_and_exceptions_are_one_line_errors(registered: Any, shown: Any, told: str) -> None:
@@ -152,6 +159,64 @@ def test_invalid_observations_and_exceptions_are_one_line_errors(registered: Any
     with pytest.raises(UserError, match=told) as caught:
         env.step(np.zeros((2, 2)))
     assert str(caught.value).startswith(name)
+
+
+def test_finite_bounds_of_any_size_scale(registered: Any) -> None:
+    states = Box(np.array([0, -1e30, -1]), np.array([2e7, 1e30, 3.4e38]), dtype=np.float64)
+    plant = make_plant(registered("Vessel-v0", kwargs={"observation": states}))
+    assert plant.state_center == (1e7, 0, 0)
+    assert plant.state_scale == (1e7, 1e30, 1)
+    assert plant.observation_limit == (1, 1, 1e6)
+    whole = Box(np.array([0, -(2**63)]), np.array([2**40, 2**63 - 1]), dtype=np.int64)
+    assert make_plant(registered("Whole-v0", kwargs={"observation": whole})).state_scale == (2**39, 1)
+
+
+class Leaving(Task):
+    """Leaves its bounds in one of `every` steps, and in every terminal state."""
+
+    def __init__(self, every: int) -> None:
+        super().__init__(Box(-1.0, 1.0, (1,), np.float64))
+        self.every, self.steps = every, 0
+
+    def reset(self, **how: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        return super().reset(**how)[0][1:2], {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        over = self.steps % 5 == 0
+        return np.array([1.5 if over or self.steps % self.every == 1 else 0.5]), 0.0, over, False, {}
+
+
+def test_observations_beyond_the_bounds_are_reported_and_many_are_refused(registered: Any) -> None:
+    told = r"of its observations lie outside the bounds of its observation_space.* and are clipped"
+    some, many = (make_plant(registered(f"Leaving{n}-v0", entry_point=Leaving, kwargs={"every": n})) for n in (211, 52))
+    assert re.fullmatch(rf"gymnasium:Leaving211-v0: 0\.\d% {told}", some.trial_warning())
+    refuses(rf"^gymnasium:Leaving52-v0: 1\.\d% {told}; declare bounds", many.trial_warning)
+    env = PopulationEnv(many, 1)  # what the trial has not shown, a run finds
+    with pytest.raises(UserError, match=told):
+        for step in range(2000):
+            if step % 5 == 0:
+                env.reset()
+            env.step(np.zeros((1, 2)))
+    assert step > 700
+
+
+class Unclosed(Task):
+    def close(self) -> None:
+        raise RuntimeError("cannot close")
+
+
+def test_a_task_that_cannot_be_closed_is_refused_in_one_line(registered: Any) -> None:
+    name = registered("Unclosed-v0", entry_point=Unclosed)
+    refuses(f"^{name}: close fails: RuntimeError: cannot close$", make_plant, name)
+
+
+def test_tasks_and_wrappers_see_the_time_limit(registered: Any) -> None:
+    wrapped = {"additional_wrappers": (TimeAwareObservation.wrapper_spec(),)}
+    env = PopulationEnv(registered("Aware-v0", entry_point=Leaving, kwargs={"every": 3}, **wrapped), 1)
+    env.reset()
+    seen = [env.plant.denormalise_state(env.step(np.zeros((1, 2)))[0])[0, 1] for _ in range(3)]
+    np.testing.assert_allclose(seen, [1, 2, 3], rtol=1e-6)
 
 
 @pytest.mark.parametrize(

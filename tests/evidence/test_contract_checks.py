@@ -154,6 +154,18 @@ def test_a_broken_plant_is_reported(promise: str, tmp_path: Path) -> None:
     assert promise in broken(checked(PLANT, make_plant(name)))
 
 
+@pytest.mark.filterwarnings("ignore:careful")
+@pytest.mark.parametrize(
+    ("step", "told"), [("import warnings; warnings.warn('careful')", ""), ("raise SystemExit(0)", "SystemExit: 0")]
+)
+def test_a_plants_own_warning_is_no_fault_and_leaving_is_one(step: str, told: str, tmp_path: Path) -> None:
+    promise = "Gymnasium's checker finds nothing"
+    plant = make_plant(own(tmp_path, PLANT_SOURCE.format(step=f"if calls > 3: {step}", periodic=False)))
+    ((_, problem),) = checked({promise: PLANT[promise]}, plant)
+    assert told in problem
+    assert bool(problem) == bool(told)
+
+
 def test_a_state_that_gets_further_than_declared_is_named(tmp_path: Path) -> None:
     name = own(tmp_path, PLANT_SOURCE.format(step="after = after + 0.5", periodic=False))
     results = dict(checked(PLANT, make_plant(name)))

@@ -166,6 +166,40 @@ def test_an_interruption_writes_checkpoints(sent: signal.Signals, status: int, w
     assert_same(whole, folder)
 
 
+PRINTING = """
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box
+
+print("imported")
+
+class Printing(gymnasium.Env):
+    observation_space = action_space = Box(-1.0, 1.0, (1,))
+
+    def reset(self, *, seed=None, options=None):
+        print("reset")
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        print("step")
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+gymnasium.register("Printing-v0", Printing, max_episode_steps=8)
+"""
+
+
+@pytest.mark.slow
+def test_what_a_task_prints_is_not_among_the_events(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(PRINTING)
+    process = start(
+        "--plant", f"gymnasium:{tmp_path / 'own.py'}:Printing-v0", "--strategy", "FIFO[Uniform]",
+        "--seeds", 1, "--episodes", 20, "--output", tmp_path / "run", "--progress", "json",
+    )  # fmt: skip
+    events, told = process.communicate(timeout=120)
+    assert [json.loads(line)["event"] for line in events.splitlines()][-1] == "end"
+    assert "step" in told
+
+
 @pytest.mark.slow
 def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
     """Workers that do not answer are no reason to wait."""

@@ -5,6 +5,8 @@ task is the length of the plant's episodes.
 """
 
 import contextlib
+import io
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -23,15 +25,14 @@ from replaybench.envs.interface.plant import Plant, Vector
 from replaybench.envs.mujoco.plant import quiet
 from replaybench.runtime.errors import UserError, nearest, unknown
 from replaybench.runtime.source_hash import made_of
-from replaybench.runtime.user_file import import_file, import_module, located
+from replaybench.runtime.user_file import FAILURES, import_file, import_module, located
 
 Environment = gymnasium.Env[Any, Any]
 _NUMBER: Final = int | float | np.integer | np.floating
 
 
-LARGEST_BOUND: Final = 1e6
-"""Absolute value from which a bound of an action or observation counts as infinite. Components of observations with
-infinite bounds are not normalised."""
+_NO_BOUND: Final = 1e38
+"""Absolute value from which the bound of an action or observation counts as infinite, as for the largest float32."""
 
 TO_BOUND: Final = (
     "register it with bounds, as in additional_wrappers=(TransformAction.wrapper_spec("
@@ -41,6 +42,11 @@ TO_BOUND: Final = (
 
 LARGEST_SEEN: Final = 1e6
 """Bound to which unbounded observations are clipped, so that the observation space is finite."""
+
+_MOST_CLIPPED: Final = 0.01
+"""Largest share of observations that may be clipped. It is checked whenever an environment has shown `_TRIED` more."""
+_TRIED: Final = 1000
+_TRIAL_SECONDS: Final = 2.0
 
 Floats = tuple[float, ...]
 
@@ -71,8 +77,16 @@ class GymnasiumPlant(Plant):
 
     def engine(self, num_envs: int, frequency: float) -> Engine:
         states = len(self.state_names)
-        members = [_Member(_make(self.name, self.spec), self.name, states) for _ in range(num_envs)]
+        members = [_Member(_make(self.name, self.spec), self) for _ in range(num_envs)]
         return StepwiseEngine(members, states, len(self.action_names), self.steps, frequency)
+
+    def trial_warning(self) -> str:
+        """Return a warning about clipped observations in a trial of 1,000 steps (at most 2 s) with random actions.
+
+        Raises:
+            UserError: More than 1 % of the observations are clipped.
+        """
+        return _trial_warning(self)
 
     def made_of(self) -> str:
         wrappers = [(wrapper.name, _settings(wrapper.kwargs)) for wrapper in self.spec.additional_wrappers]
@@ -101,7 +115,7 @@ def _plant_of(name: str, _content: bytes) -> type[GymnasiumPlant]:
     """Make the plant class of a task, with the content of the user's file as a further key of the cache."""
     spec = _spec(name)
     env = _make(name, spec)
-    try:
+    with _named(name, "close"), contextlib.closing(env), _named(name, "reading its spaces and its rate"):
         actions = action_range(name, env.action_space)
         center, scale, limit = normalisation(name, env.observation_space)
         frequency = _frequency(env)
@@ -110,8 +124,6 @@ def _plant_of(name: str, _content: bytes) -> type[GymnasiumPlant]:
         while isinstance(layers[-1], gymnasium.Wrapper):
             layers.append(layers[-1].env)
         origins = load_env_creator(maker) if isinstance(maker, str) else maker, *map(type, layers)
-    finally:
-        env.close()
     if spec.max_episode_steps is None:
         raise UserError(f"{name} has no time limit; register it with max_episode_steps")
     states, count = range(len(center)), len(actions.low)
@@ -126,46 +138,83 @@ def _plant_of(name: str, _content: bytes) -> type[GymnasiumPlant]:
     return dataclass(frozen=True, kw_only=True)(type("GymnasiumTask", (GymnasiumPlant,), namespace))
 
 
-class _Member:
-    """The Gymnasium environment of one copy of a plant, without Gymnasium's time limit."""
+@cache
+def _trial_warning(plant: GymnasiumPlant) -> str:
+    draws, began, over = np.random.Generator(np.random.PCG64(0)), time.monotonic(), True
+    silent = contextlib.redirect_stdout(io.StringIO())
+    with silent, contextlib.closing(_Member(_make(plant.name, plant.spec), plant)) as task:
+        for count in range(_TRIED):
+            if over:
+                task.restart(count)
+            step = task.advance(plant.denormalise_action(draws.uniform(-1, 1, len(plant.action_names))))
+            over = step.terminated or step.truncated
+            if time.monotonic() - began > _TRIAL_SECONDS:
+                break
+        return task.clipping()
 
-    def __init__(self, env: Environment, task: str, states: int) -> None:
+
+class _Member:
+    """The Gymnasium environment of one copy of a plant."""
+
+    def __init__(self, env: Environment, plant: GymnasiumPlant) -> None:
         self._env, self._command = env, handed_over(env.action_space)
-        self._task, self._states, self._lost = task, states, False
+        self._plant, self._task, self._lost = plant, plant.name, False
+        self._seen, self._clipped = 0, 0
 
     def restart(self, seed: int) -> Vector:
-        with self._named("reset"):
+        with _named(self._task, "reset"):
             observation, _ = self._env.reset(seed=seed)
             seen = np.asarray(observation, np.float64).reshape(-1)
         self._lost = False
-        return self._checked("reset", seen)
+        return self._checked("reset", seen, False)
 
     def advance(self, action: Vector) -> Step:
-        with self._named("step"):
+        with _named(self._task, "step"):
             observation, reward, terminated, truncated, _ = self._env.step(self._command(action))
             seen = np.asarray(observation, np.float64).reshape(-1)
-            step = Step(self._checked("step", seen), float(reward), bool(terminated), bool(truncated))
+            step = Step(self._checked("step", seen, terminated), float(reward), bool(terminated), bool(truncated))
         return step._replace(reward=float("nan")) if self._lost else step
 
     def close(self) -> None:
-        self._env.close()
+        with _named(self._task, "close"):
+            self._env.close()
 
-    @contextlib.contextmanager
-    def _named(self, method: str) -> Iterator[None]:
-        try:
-            yield
-        except UserError:
-            raise
-        except Exception as error:  # any error that a task raises
-            raise UserError(f"{self._task}: {method} fails: {type(error).__name__}: {_first_line(error)}") from error
-
-    def _checked(self, method: str, seen: Vector) -> Vector:
-        """Check the size of an observation, and set all later rewards to NaN if the observation contains NaN."""
-        if seen.size != self._states:
-            declared = f"its observation_space declares {self._states}"
+    def _checked(self, method: str, seen: Vector, terminated: bool) -> Vector:
+        """Check an observation, and set all later rewards to NaN if the observation contains NaN."""
+        if seen.size != len(self._plant.state_names):
+            declared = f"its observation_space declares {len(self._plant.state_names)}"
             raise UserError(f"{self._task}: {method} returns an observation of size {seen.size}; {declared}")
         self._lost |= bool(np.isnan(seen).any())
+        self._seen += 1
+        # Tasks often terminate in the first state beyond a bound, whose value does not matter.
+        self._clipped += not terminated and bool(self._plant.beyond_limit(seen).any())
+        if self._seen % _TRIED == 0:
+            self.clipping()
         return seen
+
+    def clipping(self) -> str:
+        """Return which share of the observations so far was clipped as text, or an empty text if none was.
+
+        Raises:
+            UserError: More than 1 % of the observations were clipped.
+        """
+        share = self._clipped / max(1, self._seen)
+        words = f"{self._task}: {share:.1%} of its observations"
+        words += " lie outside the bounds of its observation_space, or beyond ±1e6 without bounds, and are clipped"
+        if share > _MOST_CLIPPED:
+            raise UserError(f"{words}; declare bounds that hold, or scale the observations")
+        return words if share else ""
+
+
+@contextlib.contextmanager
+def _named(task: str, method: str) -> Iterator[None]:
+    """Convert any error that a method of a task raises to a `UserError` of one line, inside the `with` block."""
+    try:
+        yield
+    except UserError:
+        raise
+    except FAILURES as error:
+        raise UserError(f"{task}: {method} fails: {type(error).__name__}: {_first_line(error)}") from error
 
 
 def _spec(name: str) -> EnvSpec:
@@ -191,17 +240,20 @@ def _spec(name: str) -> EnvSpec:
 
 
 def _make(name: str, spec: EnvSpec) -> Environment:
-    """Make one environment without Gymnasium's time limit and checker."""
+    """Make one environment without Gymnasium's checker.
+
+    It has Gymnasium's time limit, on which some tasks and wrappers depend.
+    """
     try:
         with quiet():
-            return gymnasium.make(spec, max_episode_steps=-1, disable_env_checker=True)
-    except Exception as error:
+            return gymnasium.make(spec, disable_env_checker=True)
+    except FAILURES as error:
         # A task's constructor may raise any error, usually because a simulator is missing.
         reason = f"{type(error).__name__}: {_first_line(error)}{_needed(spec, error)}"
         raise UserError(f"{name} cannot be made: {reason}") from error
 
 
-def _needed(spec: EnvSpec, error: Exception) -> str:
+def _needed(spec: EnvSpec, error: BaseException) -> str:
     """Return advice on unbounded actions or on a missing extra of Gymnasium, or an empty text."""
     if isinstance(error, ValueError | AssertionError) and "RescaleAction" in [w.name for w in spec.additional_wrappers]:
         return f"; RescaleAction takes bounded actions: {TO_BOUND}"
@@ -211,7 +263,7 @@ def _needed(spec: EnvSpec, error: Exception) -> str:
     return f"; pip install 'gymnasium[{module[2].replace('_', '-')}]'"
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), "no message")
 
 
@@ -265,7 +317,7 @@ def action_range(name: str, space: Space[Any]) -> ActionRange:
     box = _vector(name, "action", space, supported)
     if not np.issubdtype(box.dtype, np.floating):
         raise UserError(f"{name}: its actions are whole numbers ({box.dtype}) in a Box; {supported}")
-    if not (abs(box.low) < LARGEST_BOUND).all() or not (abs(box.high) < LARGEST_BOUND).all():
+    if not (abs(box.low) < _NO_BOUND).all() or not (abs(box.high) < _NO_BOUND).all():
         raise UserError(f"{name}: its actions are unbounded; {TO_BOUND}")
     return ActionRange(_floats(box.low), _floats(box.high))
 
@@ -290,13 +342,18 @@ def handed_over(space: Space[Any]) -> Callable[[Vector], Any]:
 
 
 def normalisation(name: str, space: Space[Any]) -> tuple[Floats, Floats, Floats]:
-    """Return centre, scale and limit of each component of a task's observations, which must be vectors."""
+    """Return centre, scale and limit of each component of a task's observations, which must be vectors.
+
+    Components with infinite bounds have the scale 1. The largest integers of 32 or 64 bits count as infinite, too.
+    """
     supported = "supported is a one-dimensional Box (a flat vector of numbers)"
     if space.is_np_flattenable:
         supported += "; register it with additional_wrappers=(FlattenObservation.wrapper_spec(),)"
     box = _vector(name, "observation", space, supported)
-    low, high = box.low.astype(np.float64), box.high.astype(np.float64)
-    bounded = (abs(low) < LARGEST_BOUND) & (abs(high) < LARGEST_BOUND) & (low < high)
+    low, high, dtype = box.low.astype(np.float64), box.high.astype(np.float64), box.dtype
+    whole = np.issubdtype(dtype, np.integer) and dtype.itemsize > 2
+    least, most = (np.iinfo(dtype).min, np.iinfo(dtype).max) if whole else (-_NO_BOUND, _NO_BOUND)
+    bounded = (low > least) & (high < most) & (low < high)
     center = np.where(bounded, (np.where(bounded, low, 0) + np.where(bounded, high, 0)) / 2, 0.0)
     scale = np.where(bounded, (np.where(bounded, high, 2) - np.where(bounded, low, 0)) / 2, 1.0)
     return _floats(center), _floats(scale), _floats(np.where(bounded, 1.0, LARGEST_SEEN))

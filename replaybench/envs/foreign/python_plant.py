@@ -23,7 +23,7 @@ from replaybench.runtime.errors import UserError
 from replaybench.runtime.function_hash import content_hash
 from replaybench.runtime.source_hash import in_no_file, made_of, of_a_package
 from replaybench.runtime.streams import Stream
-from replaybench.runtime.user_file import reason
+from replaybench.runtime.user_file import FAILURES, reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +116,7 @@ def started(plant: PythonPlant, uniform: Vector) -> Vector:
     """Return the state `[S]` from the method `start` of a plant, or raise a `UserError` with file and line."""
     try:
         x = np.asarray(plant.start(uniform.copy()), np.float64)
-    except Exception as error:
+    except FAILURES as error:
         raise _failed(plant, "start", error) from error
     return _checked(plant, "start", x)
 
@@ -126,7 +126,7 @@ def stepped(plant: PythonPlant, x: Vector, u: Vector, dt: float) -> tuple[Vector
     try:
         after, reward, terminated = plant.step(x.copy(), u.copy(), dt)
         after, reward, terminated = np.asarray(after, np.float64), float(reward), bool(terminated)
-    except Exception as error:
+    except FAILURES as error:
         raise _failed(plant, f"step from x = {x.tolist()} under u = {u.tolist()}", error) from error
     return _checked(plant, "step", after), reward, terminated
 
@@ -139,7 +139,7 @@ def _checked(plant: PythonPlant, method: str, x: Vector) -> Vector:
     return x
 
 
-def _failed(plant: PythonPlant, what: str, error: Exception) -> UserError:
+def _failed(plant: PythonPlant, what: str, error: BaseException) -> UserError:
     try:
         path = Path(inspect.getfile(type(plant)))
     except (OSError, TypeError):  # in a notebook

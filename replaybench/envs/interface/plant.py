@@ -180,6 +180,15 @@ class Plant:
         physical: NDArray[np.float64] = np.asarray(state, np.float64) * self.state_scale + self.state_center
         return physical
 
+    def beyond_limit(self, state: ArrayLike) -> NDArray[np.bool_]:
+        """Return whether physical states `[..., S]` are beyond `observation_limit`, by more than float32 rounds."""
+        limit = np.array(self.observation_limit) * (1 + 1e-5)
+        return np.asarray(np.abs(self.normalise_state(state)) > limit)
+
+    def trial_warning(self) -> str:
+        """Return a warning about the observations in a short trial of the plant, or an empty text."""
+        return ""
+
     def normalise_action(self, action: ArrayLike) -> NDArray[np.float64]:
         """Convert actions `[..., A]` from physical units to [-1, 1]."""
         middle, half = self.action_range()
