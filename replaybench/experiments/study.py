@@ -153,7 +153,7 @@ class Study:
         if not self.name.isprintable() or not self.name or {"/", "\\"} & set(self.name) or self.name.startswith("."):
             raise UserError(f"study name {self.name!r} must be usable as a folder name")
         grids = self.grids()
-        for key, axis in (("learner", "learners"), ("plant", "plants"), ("start", "learners")):
+        for key, axis in _TABLES:
             names = {name for grid in grids for name in getattr(grid, axis)}
             for name, table in getattr(self, key).items():
                 if name not in names:
@@ -324,15 +324,19 @@ def _own_discount(config: Any, table: Mapping[str, Any]) -> tuple[dict[str, Any]
     return {"discount": table["discount"]}, {key: value for key, value in table.items() if key != "discount"}
 
 
+_SPELL: Final[dict[str, Callable[[str], str]]] = {"plants": PLANTS.spelled, "learners": spelled, "strategies": str}
+_TABLES: Final = (("plant", "plants"), ("learner", "learners"), ("start", "learners"))
+"""Keys of tables with settings by name, each with the axis of these names."""
+
+
 def _spell(table: Grid | Study, folder: str = "") -> None:
     """Canonicalise the names and paths of a grid or study in place, so that equal settings have equal ids."""
-    spell: dict[str, Callable[[str], str]] = {"plants": PLANTS.spelled, "learners": spelled, "strategies": str}
-    for axis, known in spell.items():
+    for axis, known in _SPELL.items():
         object.__setattr__(table, axis, tuple(canonical(known(name), folder) for name in getattr(table, axis)))
-    for key, axis in (("plant", "plants"), ("learner", "learners"), ("start", "learners")):
+    for key, axis in _TABLES:
         if isinstance(table, Study):
             named = getattr(table, key).items()
-            object.__setattr__(table, key, {canonical(spell[axis](name), folder): value for name, value in named})
+            object.__setattr__(table, key, {canonical(_SPELL[axis](name), folder): value for name, value in named})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -470,17 +474,35 @@ def read_study(path: Path | str, overrides: Mapping[str, Any] | None = None) -> 
 def changed(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of a study's table in which some values are changed.
 
-    Nested tables are merged. New values of an axis, such as `plants`, apply to all grids of the study.
+    Nested tables are merged. New values of an axis, such as `plants`, apply to all grids of the study. Settings of the
+    plants and learners that the new values leave out are left out, too.
     """
     lists = {
         key: [value]
         for key, value in changes.items()
         if key in AXES and key != "discount" and not isinstance(value, list | tuple)
     }
-    result = configuration.merged(table, {**changes, **lists})
+    result = configuration.merged(_without_left_out(table, {**changes, **lists}), {**changes, **lists})
     for grid in result["grid"] if isinstance(result.get("grid"), list) else ():
         for axis in set(AXES) & set(changes) if isinstance(grid, dict) else ():
             grid.pop(axis, None)
+    return result
+
+
+def _without_left_out(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a study's table without the settings of plants and learners that changed axes no longer list."""
+    folder, result = str(table.get("folder", "")), dict(table)
+    for key, axis in _TABLES:
+        if axis not in changes or not isinstance(named := table.get(key), Mapping):
+            continue
+        grids = table["grid"] if isinstance(table.get("grid"), list) else []
+        lists = [each.get(axis, []) for each in (table, *grids) if isinstance(each, Mapping)]
+        before, after = (
+            {canonical(_SPELL[axis](name), folder) for values in each for name in values if isinstance(name, str)}
+            for each in (lists, [changes[axis]])
+        )
+        gone = before - after
+        result[key] = {name: own for name, own in named.items() if canonical(_SPELL[axis](name), folder) not in gone}
     return result
 
 

@@ -224,6 +224,21 @@ def test_defaults_are_the_papers_runs() -> None:
     assert (cell.first_member, cell.members, cell.update_every) == (0, 50, 0)
 
 
+def test_settings_of_plants_and_learners_that_options_leave_out_are_left_out(tmp_path: Path) -> None:
+    """A stored study names all settings; some of its cells can be run again without editing the file."""
+    tables = '[learner.DDPG]\ntau = 0.02\n[learner."DDPG:fast"]\ntau = 0.1\n[plant.Magman]\nmass = 0.03\n'
+    text = BASE.replace('"Pendulum"', '"Pendulum", "magman"') + 'learners = ["DDPG", "DDPG:fast"]\n' + tables
+    path = write(tmp_path, text)
+    study = read_study(path, {"plants": ["Pendulum"], "learners": ["ddpg:fast"]})
+    assert (list(study.plant), list(study.learner)) == ([], ["DDPG:fast"])
+    assert read_study(path, {"plants": ["Magman"]}).plant == {"Magman": {"mass": 0.03}}
+    with pytest.raises(UserError, match="'DDPG'"):
+        read_study(path, {"learners": ["DDPG:fast"], "learner": {"DDPG": {"tau": 0.5}}})
+    write(tmp_path, text.replace('."DDPG:fast"', '."DDPG:fas"'))
+    with pytest.raises(UserError, match="'DDPG:fas'"):
+        read_study(path, {"learners": ["DDPG"]})
+
+
 def test_a_cell_says_which_it_is(tmp_path: Path) -> None:
     text = BASE + "block = 3\nnoise = [0.02]\nfrequency = [100]\n"
     first, second = read_study(write(tmp_path, text)).cells()
