@@ -1,5 +1,46 @@
-"""One thread for each process of tests: processes that each use all cores wait for each other."""
+"""Tests see neither the working folder, the home folder and the temporary folder of others, nor each other's files.
+
+Compiled kernels and Matplotlib's list of fonts, which all tests share, lie in pytest's cache folder.
+"""
 
 import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # of OpenBLAS and PyTorch; before they are imported; workers inherit it
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of OpenBLAS and PyTorch; processes that each use all cores wait
+# for each other; before they are imported; workers inherit it
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the cache folder before kernels are imported."""
+    for name in ("REPLAYBENCH_CACHE", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+        os.environ.pop(name, None)
+    assert config.cache is not None
+    os.environ["XDG_CACHE_HOME"] = str(config.cache.mkdir("shared"))
+
+
+def _enter(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Make new working, home and temporary folders, and use them in this process and in those that it starts."""
+    for name in ("work", "home", "tmp"):
+        (folder / name).mkdir()
+    patch.chdir(folder / "work")
+    patch.setenv("HOME", str(folder / "home"))
+    patch.setenv("TMPDIR", str(folder / "tmp"))
+    patch.setattr(tempfile, "tempdir", None)  # forget the folder that was found before
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _folders_of_shared_fixtures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        _enter(tmp_path_factory.mktemp("session"), patch)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _folders_of_each_test(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        _enter(tmp_path_factory.mktemp("test"), patch)
+        yield
