@@ -1,10 +1,20 @@
-# Every target works from a fresh clone: each sets up .venv first, if it is not there yet.
+# Every target works from a fresh clone: each sets up .venv first, if it is not there yet. `demo` installs what it needs,
+# and the targets of developers add the rest.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+DEV    := $(VENV)/.dev
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 DEMO   := demo
-CHECK  := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+# Files that Git tracks: one that a user has saved in the clone is not checked.
+CODE    = $(wildcard $(shell git ls-files '*.py' '*.ipynb'))
+TYPED   = $(filter replaybench/%.py tests/%.py,$(CODE))
+define CHECK
+	@$(BIN)/ruff check $(CODE)
+	@$(BIN)/ruff format --check $(CODE)
+	@$(BIN)/mypy $(TYPED)
+endef
 
 .PHONY: help demo test test-all bench tables mutants docs clean
 
@@ -14,15 +24,15 @@ help:                ## Show this list
 demo: $(STAMP)       ## Install, run the demo study (about 6 minutes on 2 cores), print its scores
 	$(BIN)/replaybench sweep $(DEMO)
 
-test: $(STAMP)       ## Install, check style and types, run the tests that are not slow
+test: $(DEV)         ## Install, check style and types, run the tests that are not slow
 	$(CHECK)
 	$(BIN)/pytest -q -n 2 --dist worksteal -m "not slow"
 
-test-all: $(STAMP)   ## The same with all tests: random kills, browsers, clusters, simulations, documents too
+test-all: $(DEV)     ## The same with all tests: random kills, browsers, clusters, simulations, documents too
 	$(CHECK)
 	$(BIN)/pytest -q -n 2 --dist worksteal
 
-bench: $(STAMP)      ## Time everything against its peers, side by side, and store what was found
+bench: $(DEV)        ## Time everything against its peers, side by side, and store what was found
 	$(BIN)/python benchmarks/speed/bench_core.py
 	$(BIN)/python benchmarks/speed/bench_replay.py
 	$(BIN)/python benchmarks/speed/bench_order.py
@@ -34,10 +44,10 @@ bench: $(STAMP)      ## Time everything against its peers, side by side, and sto
 	$(BIN)/python benchmarks/speed/bench_solved.py
 	$(BIN)/python benchmarks/speed/bench_files.py
 
-tables: $(STAMP)     ## Write the numbers of the documents anew from the stored results
+tables: $(DEV)       ## Write the numbers of the documents anew from the stored results
 	$(BIN)/python -m benchmarks.tables
 
-mutants: $(STAMP)    ## Break the package on purpose, place by place, and see which tests notice (about half an hour)
+mutants: $(DEV)      ## Break the package on purpose, place by place, and see which tests notice (about half an hour)
 	$(BIN)/python -m benchmarks.mutants
 
 docs: $(VENV)/.docs  ## Build the documentation site in build/site (half a minute); links that lead nowhere are errors
@@ -49,10 +59,14 @@ clean:               ## Remove the environment, runs and caches of this folder
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "torch"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[cluster,dev]"
+	$(PIP) torch
+	$(PIP) -e ".[report]"
 	@touch $@
 
-$(VENV)/.docs: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+$(DEV): $(STAMP)
+	$(PIP) -e ".[dev]"
+	@touch $@
+
+$(VENV)/.docs: $(DEV)
+	$(PIP) -e ".[docs]"
 	@touch $@

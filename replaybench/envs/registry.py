@@ -31,7 +31,6 @@ class Entry(NamedTuple):
     outgrown_by: tuple[str, int] | None = None  # a package, and its first major version with which the plant fails
 
 
-_MUJOCO: Final = ("mujoco", "mujoco")
 _BULLET: Final = ("pybullet", "bullet")
 _PLANTS: Final = {
     name: Entry(f"replaybench.envs.{module}", *requirements)
@@ -40,10 +39,10 @@ _PLANTS: Final = {
         ("ode.magman", (), ("Magman",)),
         (
             "mujoco.locomotion",
-            _MUJOCO,
+            (),
             ("MujocoHopper", "MujocoWalker2d", "MujocoHalfCheetah", "MujocoSwimmer", "MujocoAnt", "MujocoHumanoid"),
         ),
-        ("mujoco.arms", _MUJOCO, ("MujocoReacher", "MujocoInvertedDoublePendulum")),
+        ("mujoco.arms", (), ("MujocoReacher", "MujocoInvertedDoublePendulum")),
         ("bullet.double_pendulum", _BULLET, ("BulletInvertedDoublePendulum",)),
         ("bullet.reacher", _BULLET, ("BulletReacher",)),
         ("bullet.walkers", _BULLET, ("BulletHopper", "BulletWalker2d", "BulletHalfCheetah", "BulletAnt")),
@@ -53,7 +52,7 @@ _PLANTS: Final = {
             ("dm_control", "dm", ("mujoco", 4)),
             ("AcerCartpole", "AcerCheetah", "AcerFish", "AcerWalker", "AcerHumanoid"),
         ),
-        ("mujoco.arms", _MUJOCO, ("AcerReacher3",)),
+        ("mujoco.arms", (), ("AcerReacher3",)),
     )
     for name in names
 }

@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import replaybench
+from replaybench.envs import registry
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -74,20 +76,43 @@ def test_commands_run_from_an_empty_folder(installed: dict[str, str], tmp_path: 
     assert "own-plant: 2 cells" in command("sweep", "examples/own_plant.toml", "--dry-run")
 
 
+EXTRAS = set(PROJECT["optional-dependencies"])
 FOR_CLONES = {"bench", "dev", "docs"}
-OF_THE_CORE = {"mujoco"}
-"""Extras that nothing can lack: what they bring is installed in any case."""
 
 
 @pytest.mark.slow
 def test_what_lacks_an_extra_says_so_and_the_guide_lists_it() -> None:
-    extras = set(PROJECT["optional-dependencies"]) - FOR_CLONES - OF_THE_CORE
     guide = (ROOT / "docs" / "how-to" / "install.md").read_text(encoding="utf-8")
     code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "replaybench").rglob("*.py"))
     of_plants = {"bullet", "dm"}  # named by envs/registry.py, plant by plant
-    for extra in extras:
+    for extra in EXTRAS - FOR_CLONES:
         assert f"| `replaybench[{extra}]` |" in guide
         assert f"replaybench[{extra}]" in code or extra in of_plants, extra
+
+
+def test_make_checks_what_git_tracks(tmp_path: Path) -> None:
+    """A file that a user has saved in the clone, and one that a developer has just removed, are no faults."""
+    (tmp_path / "Makefile").write_bytes((ROOT / "Makefile").read_bytes())
+    for name in ("pyproject.toml", "constraints.txt", "replaybench/ours.py", "gone.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    in_order("git", "init", "-q", folder=tmp_path)
+    in_order("git", "add", ".", folder=tmp_path)
+    (tmp_path / "gone.py").unlink()
+    (tmp_path / "replaybench" / "own_plant.py").touch()
+    told = in_order("make", "--dry-run", "test", folder=tmp_path)
+    for tool in ("ruff check", "ruff format --check", "mypy"):
+        assert f".venv/bin/{tool} replaybench/ours.py\n" in told
+
+
+def test_every_extra_that_is_named_exists() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "CONTRIBUTING.md", ROOT / "Makefile")]
+    for folder in ("docs", "replaybench"):
+        texts += [path.read_text(encoding="utf-8") for kind in ("*.md", "*.py") for path in (ROOT / folder).rglob(kind)]
+    named = re.findall(r"""(?:replaybench|["'.])\[([a-z0-9,]+)\]["']""", "\n".join(texts))
+    assert len(named) > 20, "the walk sees them"
+    assert {extra for group in named for extra in group.split(",")} <= EXTRAS
+    assert {entry.extra for entry in registry._PLANTS.values()} - {""} <= EXTRAS
 
 
 @pytest.mark.parametrize("name", replaybench.__all__)
