@@ -127,6 +127,14 @@ def test_importing_the_package_imports_none_of_it() -> None:
     assert found.strip() == "['replaybench.runtime', 'replaybench.runtime.version']"
 
 
+def test_plants_and_cells_import_no_matplotlib() -> None:
+    """Workers then start sooner: only pictures need it."""
+    modules = sorted({entry.module for entry in registry._PLANTS.values() if not entry.needs})
+    program = f"import importlib, sys; [importlib.import_module(name) for name in {modules}]"
+    program += "; import replaybench.experiments.cell; print('matplotlib' in sys.modules)"
+    assert in_order(sys.executable, "-c", program, folder=ROOT).strip() == "False"
+
+
 def test_the_version_is_that_of_the_package() -> None:
     assert replaybench.__version__ == PROJECT["version"]
 
