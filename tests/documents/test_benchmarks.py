@@ -54,12 +54,19 @@ def test_the_pictures_of_claims_show_what_their_tables_say() -> None:
     assert not claims_picture.outdated(), "run `make tables`"
 
 
-def test_every_preset_of_the_five_papers_is_on_the_page_of_coverage() -> None:
+PAGE_OF_OTHERS = {"fedus2020": "fedus2020", "panahi2024": "panahi2024", "when": "conditions"}
+"""Pages of `docs/results` with the results of presets that are not of the five papers."""
+
+
+def test_every_preset_is_on_a_page() -> None:
     named = {paper: set().union(*found.values()) for paper, found in coverage.parts().items()}
+    assert named.keys() == {"debruin2018", "novati2019", "wang2017", "sun2020", "wang2019"}
     for preset in preset_names():
         paper = preset.partition("/")[0]
-        assert preset in named.get(paper, {preset}), f"add {preset} to benchmarks/tables/coverage.toml"
-    assert set(named) == {"debruin2018", "novati2019", "wang2017", "sun2020", "wang2019"}
+        if paper in named:
+            assert preset in named[paper], f"add {preset} to benchmarks/tables/coverage.toml"
+        else:
+            assert (pages.ROOT / f"docs/results/{PAGE_OF_OTHERS[paper]}.md").is_file()
 
 
 def test_presets_have_the_best_settings_of_acer() -> None:
