@@ -3,7 +3,7 @@
 import dataclasses
 import io
 import re
-import time
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
@@ -148,11 +148,18 @@ def test_the_list_times_nothing_unless_asked(listed: Callable[..., str], monkeyp
 
 
 def test_the_list_shows_progress_while_it_times(listed: Callable[..., str], monkeypatch: Patch) -> None:
+    shown = threading.Event()
+
+    def elapsed(seconds: float) -> str:
+        shown.set()
+        return "1 s"
+
     def tried(cell: Cell) -> float:
-        time.sleep(0.02)
+        assert shown.wait(60)
         return 1.0
 
     monkeypatch.setattr(plain_lines, "LINE_SECONDS", 0.01)
+    monkeypatch.setattr(plain_lines, "duration", elapsed)
     monkeypatch.setattr(calibration, "_time_cell", tried)
     out = listed(timed=True)
     assert re.search(r"^after .*: timing types of cells that are new here: \d+ of \d+$", out, re.MULTILINE)

@@ -322,10 +322,10 @@ def test_one_text_that_is_named_many_times_is_not_unpacked(sound: Path, tmp_path
         start, size = file["commit"].id.get_offset(), file["commit"].size
     body[start : start + 16 * size] = body[start : start + 16] * size
     (tmp_path / "r.nc").write_bytes(body + hashlib.blake2b(body, digest_size=32).digest())
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(UserError, match="unpacks to more than 256 MiB of text"):
         read_results(tmp_path / "r.nc")
-    assert time.monotonic() - began < 5.0
+    assert time.process_time() - began < 5.0
 
 
 def test_what_is_too_large_is_not_unpacked(sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

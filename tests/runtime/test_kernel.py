@@ -48,6 +48,8 @@ for ending in ("nbi", "nbc"):
         assert found(), (ending, damaged[:20])
 print(0, 0, 0)
 """
+LIMIT = 300.0
+"""Seconds after which a process that does not answer fails a test."""
 CONCURRENT = f"""
 import os, time
 from pathlib import Path
@@ -61,7 +63,7 @@ SLOW = """
     from pathlib import Path
     if Path("hang").exists():
         Path("compiling").touch()
-        time.sleep(100)
+        time.sleep(1000)
     time.sleep(0.5)
     return types.float64(types.float64), codegen
 """
@@ -161,7 +163,7 @@ def start(package: Path) -> subprocess.Popen[str]:
 
 
 def wait_for(path: Path) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + LIMIT
     while not path.exists():
         assert time.monotonic() < end, path
         time.sleep(0.005)
@@ -180,7 +182,7 @@ def hang(package: Path) -> subprocess.Popen[str]:
 
 
 def said_by(process: subprocess.Popen[str]) -> list[str]:
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=LIMIT)
     return said.split()
 
 
