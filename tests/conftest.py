@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # of OpenBLAS and PyTorch; processes that each use all cores wait
-# for each other; before they are imported; workers inherit it
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+"""Of OpenBLAS and PyTorch, before they are imported: processes that each use all cores wait for each other."""
 
 
 def pytest_configure(config: pytest.Config) -> None:

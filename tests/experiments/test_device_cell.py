@@ -30,6 +30,7 @@ from replaybench.replay.buffer_file import load_replay
 from replaybench.runtime.errors import UserError
 
 pytestmark = pytest.mark.slow  # each test compiles C++
+PENDULUM_V1 = Path(__file__).parents[2] / "benchmarks/speed/peers/pendulum_v1.py"
 SMALL = {"DDPG": {"actor_hidden": [8, 8], "critic_hidden": [8, 8, 4]}, "DQN": {"hidden": [8, 8]}}
 SMALL |= {name: {"actor_hidden": [8, 8], "critic_hidden": [8, 8]} for name in ("TD3", "SAC")}
 
@@ -221,7 +222,7 @@ WORDS = ("sweep", "--plant", "PendulumDCSC", "--seeds", "2", "--episodes", "4", 
         (("--learner", "ACER"), "ACER runs on the CPU only.*DDPG"),
         (("--strategy", "FIFO[ERE(phase=10)]"), "FIFO, FULL, Resv, TDE and Expl with Uniform, PER or PERprop"),
         (("--plant", "MujocoReacher"), "given by equations"),
-        (("--plant", "benchmarks/speed/peers/pendulum_v1.py:PendulumV1"), "engine of their own"),
+        (("--plant", f"{PENDULUM_V1}:PendulumV1"), "engine of their own"),
         (("--set", "device=cuda", "evaluate_every_steps=400"), "evaluate_every_steps"),
         (("--set", "device=cuda", "replayed_noise=true"), "replayed_noise"),
         (("--set", "device=cuda", "learner.DDPG.normalise.rewards=true"), "normalis"),
