@@ -15,11 +15,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose the cache folder before kernels are imported."""
-    for name in ("REPLAYBENCH_CACHE", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
-        os.environ.pop(name, None)
+    """Choose the cache folder before kernels and Matplotlib are imported."""
+    os.environ.pop("REPLAYBENCH_CACHE", None)
     assert config.cache is not None
-    os.environ["XDG_CACHE_HOME"] = str(config.cache.mkdir("shared"))
+    shared = str(config.cache.mkdir("shared"))
+    os.environ.update({"XDG_CACHE_HOME": shared, "XDG_CONFIG_HOME": shared, "XDG_DATA_HOME": shared})
 
 
 def _enter(folder: Path, patch: pytest.MonkeyPatch) -> None:
