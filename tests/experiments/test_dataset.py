@@ -330,7 +330,7 @@ def test_one_text_that_is_named_many_times_is_not_unpacked(sound: Path, tmp_path
 
 def test_what_is_too_large_is_not_unpacked(sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forge(sound, tmp_path / "r.nc", lambda file: file.attrs.update(title=["x" * 1000] * 60))
-    with pytest.raises(UserError, match="no single value"):
+    with pytest.raises(UserError, match="no single number or text"):
         read_results(tmp_path / "r.nc")
     monkeypatch.setattr(results_file, "available_memory", lambda: 1000)
     with pytest.raises(UserError, match="unpacks to .*, .* are free"):
