@@ -22,6 +22,7 @@ from replaybench.controllers.networks.adam import make_adam
 from replaybench.controllers.networks.mlp import PopulationMLP, Shape
 from replaybench.controllers.networks.network import PolicyHead, TrainState, make_network
 from replaybench.controllers.registry import name_of
+from replaybench.data.batch import SQUARED, CriticLoss
 from replaybench.runtime.arrays import AnyFloats, Bools, Floats
 from replaybench.runtime.errors import UserError
 
@@ -112,6 +113,7 @@ class Learner:
         warming_up: Whether the current episode is one of the `warmup_episodes`. The training loop sets this flag.
         discrete: Whether actions are chosen from a finite set.
         supports_refer: Whether the learner supports ReF-ER.
+        supports_losses: Whether the learner supports critics' losses other than the squared TD error.
         metric_names: Names of the numbers that `metrics` returns.
     """
 
@@ -122,6 +124,7 @@ class Learner:
     warming_up = False
     discrete = False
     supports_refer = False
+    supports_losses = False
     metric_names: tuple[str, ...] = ()
     batch_size: int
     replays_per_experience: float
@@ -190,6 +193,15 @@ class Learner:
             raise UserError(f"{name_of(cls)} does not support ReF-ER; use it with DDPG, NAF or V-RACER")
         if refer and hasattr(config, "exploration"):
             need_density(name_of(cls), config.exploration)
+
+    @classmethod
+    def check_loss(cls, loss: CriticLoss, strategy: str) -> None:
+        """Raise `UserError` if the learner does not support the critic's loss that a strategy requires."""
+        if loss != SQUARED and not cls.supports_losses:
+            raise UserError(
+                f"{strategy} replaces the critic's squared loss, which {name_of(cls)} does not support; use it with "
+                "DDPG, TD3, SAC or DQN"
+            )
 
     def train_state(self, name: str, samples: int | None = None) -> TrainState:
         """Return the arrays that compiled updates of the network `name` need.
@@ -337,7 +349,7 @@ class Learner:
         return Experiences(
             observation, batch.action, batch.reward, next_observation, batch.terminated, batch.weight,
             batch.actor_weight, self.refer.slowed(batch.rate_factor, first), mean, log_sigma,
-            np.repeat(scale, updates) if updates > 1 else scale, self.task.discount,
+            np.repeat(scale, updates) if updates > 1 else scale, self.task.discount, batch.critic_loss,
         )  # fmt: skip
 
     def _updates_of(self, batch: Batch) -> int:

@@ -1,13 +1,36 @@
 """Types that buffers and learners share: sampled batches, and rules for values along stored episodes (traces)."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.runtime.arrays import Bools, Floats, Floats32, Integers, Integers32
+
+
+class CriticLoss(NamedTuple):
+    """The loss of a critic's TD errors δ, which a sampling rule can require.
+
+    The loss is δ²/2 for |δ| ≤ `limit`, and beyond it has the gradient sign(δ) · `limit` · (|δ| / `limit`)^`exponent`.
+    An exponent of 0 gives Huber's loss. All learners scale their losses as before: those whose squared loss is δ²
+    multiply this loss by 2, on which Adam does not depend.
+
+    Attributes:
+        limit: Largest |δ| whose loss is quadratic.
+        exponent: Growth of the gradient beyond `limit`.
+        averaged: Whether the loss is divided by the mean of max(|δ|, `limit`)^`exponent` over the batch.
+    """
+
+    limit: float = math.inf
+    exponent: float = 0.0
+    averaged: bool = False
+
+
+SQUARED: Final = CriticLoss()
+"""The loss of most sampling rules."""
 
 
 class Window(NamedTuple):
@@ -50,6 +73,7 @@ class ReplayBatch:
         update: Index, from 0, of the batch's first update in its update phase (the updates after an episode or
             rollout).
         updates_in_phase: Number of updates in the update phase.
+        critic_loss: Loss of the TD errors.
     """
 
     columns: Mapping[str, Floats32]
@@ -64,6 +88,7 @@ class ReplayBatch:
     window: Window | None = None
     update: int = 0
     updates_in_phase: int = 1
+    critic_loss: CriticLoss = SQUARED
 
     @property
     def observation(self) -> Floats32:

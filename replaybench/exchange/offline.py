@@ -96,6 +96,7 @@ def replay_offline(
     configured = build(config, settings, f"settings of {learner} for {recording.path}")
     actions = Actions(plant.name, len(plant.action_names), plant.action_choices)
     kind.check(configured, actions, strategy.refer is not None)
+    kind.check_loss(strategy.sampling.critic_loss, str(strategy))
     noise = recording.noise if changes.noise is None else changes.noise
     task = recording.task()
     task = task if changes.discount is None else task._replace(discount=changes.discount)

@@ -243,6 +243,7 @@ class Study:
             )
         actions = Actions(made.name, len(made.action_names), made.action_choices)
         kind.check(settings, actions, parsed.refer is not None)
+        kind.check_loss(parsed.sampling.critic_loss, str(parsed))
         self._check_buffers(parsed, settings, every)
         with_phases(parsed.at(frequency), settings, made.steps_per_episode(frequency), every)
         mode = self.discount if isinstance(self.discount, str) else "fixed"

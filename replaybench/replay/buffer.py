@@ -48,7 +48,8 @@ def _check_fits(strategy: Strategy, fields: Mapping[str, int], unit: Unit, trace
         raise UserError(
             f"{strategy}: Synth alters single experiences, which breaks the trajectory in a unit of {unit.steps} steps"
         )
-    needs = {"exploration": "exploration" in strategy.retention.orders, "observation": strategy.sampling.needs_state}
+    observes = strategy.sampling.needs_state or strategy.retention.needs_observation
+    needs = {"exploration": "exploration" in strategy.retention.orders, "observation": observes}
     for name in needs:
         if needs[name] and name not in fields:
             raise UserError(f"{strategy} selects by {name}, which is not among the stored fields: {', '.join(fields)}")
@@ -118,6 +119,7 @@ class Replay:
         collected: Number of experiences that each member has collected; int64, shape `[M]`.
         offers: Number of units of each member so far, without those that `Drop` discarded; int64, shape `[M]`.
         count: Number of units that each member's buffer holds; int64, shape `[M]`.
+        newest: Slot of the unit that was stored last; int64, shape `[M]`.
 
     Raises:
         UserError: The strategy does not support `fields` or `unit`, or it needs a `model`.
@@ -148,7 +150,7 @@ class Replay:
         self.root, self.members = root, tuple(members)
         self.strategy, self.slots, self.unit, self.window = strategy, capacity // unit.steps, unit, window
         self.columns = Columns(m, self.slots, fields, unit.steps)
-        self.collected, self.offers, self.count = (np.zeros(m, np.int64) for _ in range(3))
+        self.collected, self.offers, self.count, self.newest = (np.zeros(m, np.int64) for _ in range(4))
         self.episodes = EpisodeStarts(m)
         self.updates = 0
         self.orders = {name: RankOrder(m, self.slots, name in strategy.retention.orders) for name in strategy.orders}
@@ -227,8 +229,10 @@ class Replay:
         if self.traces is not None:
             self.traces.evict(np.where(slots == self.count, -1, slots))
         write(self.columns.rows, self.columns.serial, slots, serials, row, self.count)
+        np.copyto(self.newest, slots, where=slots >= 0)
         for metric, order in self.orders.items():
             order_arrive_all(order.state, slots, _arriving_keys(metric, experience, row, self.columns, self.assembly))
+        self.retention.stored(slots)
         self.sampling.stored(slots)
         if self.weighting is not None:
             self.weighting.stored(slots)
@@ -258,6 +262,9 @@ class Replay:
         self.sampling.draw(context, stored, self.offers, arrays.joint)
         if self._user_sampling:
             check_drawn(self.sampling, arrays.joint.idx, stored)
+        if self.strategy.newest is not None:
+            arrays.draws.idx[:, -1] = np.repeat(self.newest, updates)
+            arrays.draws.probability[:, -1] = np.repeat(1 / stored, updates)
         if any_empty:
             arrays.joint.idx[empty] = 0
         self.updates += updates
@@ -283,6 +290,7 @@ class Replay:
             window=None if traces is None or self.window == 1 else windows(self.columns, traces, idx, self.window),
             update=context.update,
             updates_in_phase=context.updates_in_phase,
+            critic_loss=self.strategy.sampling.critic_loss,
         )
 
     def _usage(self, context: Context, stored: Indices) -> Usage:
@@ -389,6 +397,7 @@ class Replay:
             raise ValueError(f"its {self.slots} slots were not filled in turn, or it had another number of them")
         self.columns.serial[:] = 0
         self.columns.serial[:, :stored] = serial
+        self.newest[:] = self.columns.serial.argmax(axis=1)
         for name in self.columns.fields:
             self.columns.column(name)[:, :stored] = state[name]
         self.collected[:], self.offers[:], self.count[:] = state["collected"], offers, count

@@ -1,11 +1,16 @@
 """Densities, advantages, temporal differences and returns of segments."""
 
+from collections.abc import Iterator
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from numba import typeof
+from peers import TASK, batch
+from peers import B as BATCH
+from refusals import refuses
 from scipy.optimize import minimize
 from scipy.stats import norm
 from torch.distributions import Normal, kl_divergence
@@ -14,8 +19,13 @@ from torch_nets import squashed_sample
 from replaybench.controllers.algorithms.naf import AdvantageForm, action_values, means, output_size
 from replaybench.controllers.algorithms.sac import sample, sample_backward
 from replaybench.controllers.algorithms.segments import project
+from replaybench.controllers.interface.agent import LearnerSetting
 from replaybench.controllers.losses.densities import divergence, divergence_gradient, importance_weights
-from replaybench.controllers.losses.temporal_difference import Experiences, outcome
+from replaybench.controllers.losses.temporal_difference import Experiences, loss_factor, loss_gradient, outcome
+from replaybench.controllers.registry import load_learner
+from replaybench.data.batch import SQUARED, CriticLoss
+from replaybench.experiments.study import Study
+from replaybench.replay.strategies.notation import parse
 
 RNG = np.random.Generator(np.random.PCG64(3))
 MEAN, MU_MEAN = RNG.normal(size=(2, 6, 2))
@@ -128,7 +138,7 @@ def test_outcomes_are_the_same_for_columns_of_rows_and_for_copies() -> None:
     copies = Experiences(
         observation=nothing, action=nothing, reward=reward, next_observation=nothing, terminated=terminated, weight=one,
         actor_weight=one, rate_factor=one[0], mu_mean=nothing, mu_log_sigma=nothing,
-        reward_factor=np.array([0.5, 2.0]), discount=0.75,
+        reward_factor=np.array([0.5, 2.0]), discount=0.75, loss=SQUARED,
     )  # fmt: skip
     columns = copies._replace(
         reward=np.repeat(reward, 2, axis=2)[:, :, :1], terminated=np.repeat(terminated, 3, axis=2)[:, :, 1:2]
@@ -164,3 +174,60 @@ def test_projection_without_a_direction_or_a_bound_changes_nothing_and_keeps_nan
     g = np.array([np.nan, 1.0])
     project(g, np.ones(2), 1.0)
     assert np.isnan(g).all()
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.4, 1.0])
+def test_prioritised_and_approximated_losses_have_equal_expected_gradients(alpha: float) -> None:
+    """LAP draws with P ∝ max(|δ|, 1)^α under Huber's loss, PAL uniformly (Fujimoto et al. 2020, theorem 3)."""
+    lap, pal = (parse(f"FIFO[{name}({alpha})]").sampling.critic_loss for name in ("LAP", "PAL"))
+    delta = np.random.Generator(np.random.PCG64(0)).normal(0, 2, 500)
+    chance = np.maximum(np.abs(delta), 1) ** alpha
+    huber, approximated = (np.array([loss_gradient(x, loss, np.float64) for x in delta]) for loss in (lap, pal))
+    np.testing.assert_allclose(huber, np.clip(delta, -1, 1))
+    expected = (chance * huber).sum() / chance.sum()
+    assert approximated.mean() * loss_factor(delta, pal) == pytest.approx(expected, rel=1e-12)
+    assert loss_factor(delta, lap) == 1
+    assert np.isnan(loss_gradient(np.nan, pal, np.float64))
+
+
+@pytest.mark.parametrize("strategy", ["FIFO[LAP]", "FIFO[PAL(0.6)]"])
+@pytest.mark.parametrize("learner", ["DDPG", "DQN", "TD3"])
+def test_critics_descend_the_loss_that_a_strategy_requires(learner: str, strategy: str) -> None:
+    """The gradient is that of the squared loss, with weights by which each δ has the other loss's derivative."""
+    setting = LearnerSetting(TASK, 0, range(1), dtype=np.float64)
+    loss, drawn = parse(strategy).sampling.critic_loss, batch(1, 0, np.float64)
+    kind, config = load_learner(learner)
+    settings = {"batch_size": BATCH, **({"smoothing": 0.0} if learner == "TD3" else {})}
+    critics = ("critic1", "critic2") if learner == "TD3" else ("critic",)
+
+    def update(critic: str, critic_loss: CriticLoss, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        agent = kind(config(**settings), setting)
+        drawn.critic_loss, drawn.weight = critic_loss, weight[None]
+        return np.abs(agent.update(drawn)["td_error"][0]), agent.adams[critic].first[0].copy()
+
+    if learner == "TD3":
+        sizes = list(errors_of_twins(kind(config(**settings), setting), drawn))
+    else:
+        sizes = [update(critics[0], SQUARED, np.ones(BATCH))[0]]
+    largest = np.max(sizes, axis=0)
+    assert largest.min() < 1 < largest.max()
+    for critic, size in zip(critics, sizes, strict=True):
+        returned, found = update(critic, loss, np.ones(BATCH))
+        np.testing.assert_allclose(returned, largest, rtol=1e-12)
+        mean = (np.maximum(largest, 1) ** loss.exponent).mean() if loss.averaged else 1.0
+        _, expected = update(critic, SQUARED, np.where(size < 1, 1.0, size**loss.exponent / size) / mean)
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-15)
+
+
+def errors_of_twins(agent: Any, drawn: Any) -> Iterator[np.ndarray]:
+    """Yield |δ| `[B]` of each critic of TD3 without smoothing."""
+    after = agent.targets["actor"](drawn.next_observation)
+    future = np.minimum(*(agent.targets[name](drawn.next_observation, after) for name in ("critic1", "critic2")))
+    y = TASK.reward_scale * drawn.reward + TASK.discount * (1.0 - drawn.terminated) * future
+    for name in ("critic1", "critic2"):
+        yield np.abs(y - agent.networks[name](drawn.observation, drawn.action))[0, :, 0]
+
+
+def test_learners_without_other_losses_refuse_strategies_that_need_them() -> None:
+    study = Study(name="s", plants=("PendulumDCSC",), learners=("NAF",), strategies=("FIFO[LAP]",))
+    refuses("replaces the critic's squared loss, which NAF does not support", study.cells)

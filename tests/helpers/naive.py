@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom
 
+from replaybench.replay.strategies.coverage import Cover
 from replaybench.replay.strategies.entry import Synth
 from replaybench.replay.strategies.interface import Context
-from replaybench.replay.strategies.prioritised import PERprop
+from replaybench.replay.strategies.prioritised import LAP, PERprop
 from replaybench.replay.strategies.recent import ERE, EREPER
 from replaybench.replay.strategies.strategy import Strategy
 from replaybench.replay.strategies.weighting import FIS, IS
@@ -106,6 +107,7 @@ class NaiveReplay:
         self.before: tuple[int, int] | None = None  # offers and updates when the first phase was over
         self.episode, self.step = 0, 0
         self.leaving: list[int] = []  # serial numbers that go next, under `FarPol`
+        self.cells: dict[tuple[int, ...], list[int]] = {}  # slots, the oldest first; in the order of their last change
         self.largest = np.float32(1)
         self.random = {name: Random(root, member, name) for name in ("retention", "sampling", "drop", "synthesis")}
 
@@ -135,10 +137,23 @@ class NaiveReplay:
         new.arrived, new.priority = self.arrivals, self.largest
         if td_error is not None:
             new.error = math.inf if math.isnan(td_error) else td_error
+        if not fresh and isinstance(self.strategy.retention, Cover):
+            self._move(self._cell(self.slots[slot]), self.cells[self._cell(self.slots[slot])][1:])
         if fresh:
             self.slots.append(new)
         else:
             self.slots[slot] = new
+        if isinstance(self.strategy.retention, Cover):
+            self._move(self._cell(new), [*self.cells.get(self._cell(new), []), slot])
+
+    def _cell(self, unit: Unit) -> tuple[int, ...]:
+        bins = self.strategy.retention.bins  # type: ignore[attr-defined]
+        return tuple(np.clip((unit.steps[0]["observation"] + 1.0) / 2 * bins, 0, bins - 1).astype(int).tolist())
+
+    def _move(self, cell: tuple[int, ...], slots: list[int]) -> None:
+        self.cells.pop(cell, None)
+        if slots:
+            self.cells[cell] = slots
 
     def _synthesise(self, new: Unit, slot: int, fresh: bool, synth: Synth) -> bool:
         """Perhaps make a new experience synthetic; False where the slot is to be left as it is (`refresh`)."""
@@ -181,6 +196,8 @@ class NaiveReplay:
             self.leaving = self.leaving or self._farthest()
             serial = self.leaving.pop(0)
             return next(slot for slot, unit in enumerate(self.slots) if unit.serial == serial)
+        if name == "Cover":
+            return next(slots[0] for slots in self.cells.values() if len(slots) == max(map(len, self.cells.values())))
         assert name in ("TDE", "Expl")
         metric = (lambda unit: unit.error) if name == "TDE" else (lambda unit: unit.exploration)
         ordered = sorted(range(self.capacity), key=lambda slot: (metric(self.slots[slot]), self.slots[slot].arrived))
@@ -247,6 +264,18 @@ class NaiveReplay:
 
     def _draw_PERprop(self, sampling: Any, context: Context, attended: np.ndarray) -> Prediction:  # noqa: N802
         return self._proportional(list(range(len(self.slots))))
+
+    _draw_LAP = _draw_PERprop  # noqa: N815
+    _draw_PAL = _draw_Uniform  # noqa: N815
+
+    def _draw_TruncGeo(self, sampling: Any, context: Context, attended: np.ndarray) -> Prediction:  # noqa: N802
+        count = len(self.slots)
+        p = 1 - math.exp(-sampling.decay / (self.capacity if self.strategy.retention.bounded else count))
+        law = p * (1 - p) ** np.arange(count) / (1 - (1 - p) ** count)
+        newest_first = sorted(range(count), key=lambda slot: -self.slots[slot].arrived)
+        places = [int((np.cumsum(law) <= self.random["sampling"].double()).sum()) for _ in range(self.batch)]
+        drawn = [{newest_first[min(place, count - 1)]} for place in places]
+        return Prediction(drawn, dict(zip(newest_first, law, strict=True)))
 
     def _draw_ERE(self, sampling: ERE, context: Context, attended: np.ndarray) -> Prediction:  # noqa: N802
         count = len(self.slots)
@@ -357,12 +386,13 @@ class NaiveReplay:
     def _prioritise(self, unit: Unit) -> None:
         sampling = self.strategy.sampling
         rule = sampling.priorities if isinstance(sampling, EREPER) else sampling
-        if not isinstance(rule, PERprop):
+        if not isinstance(rule, PERprop | LAP):
             return
         if not math.isfinite(unit.error):
             unit.priority = self.largest
             return
-        unit.priority = np.float32((unit.error + rule.epsilon) ** rule.alpha)
+        size = max(unit.error, 1.0) if isinstance(rule, LAP) else unit.error + rule.epsilon
+        unit.priority = np.float32(size**rule.alpha)
         self.largest = max(self.largest, unit.priority)
 
 

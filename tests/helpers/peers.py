@@ -13,6 +13,7 @@ from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from replaybench.controllers.interface.agent import Task
 from replaybench.controllers.losses.refer import Q_RET, TRUNCATED
 from replaybench.controllers.networks.network import Population
+from replaybench.data.batch import SQUARED
 
 S, A, B = 3, 2, 16
 TASK = Task(observation_size=S, action_size=A, discount=0.95, reward_scale=0.01)
@@ -30,7 +31,7 @@ def batch(members: int, seed: int, dtype: type = np.float32, size: int = B) -> A
         observation=normal(S), action=np.tanh(normal(A)), reward=100 * normal(1), next_observation=normal(S),
         terminated=(rng.random((members, size, 1)) < 0.2).astype(dtype), weight=np.ones((members, size), dtype),
         actor_weight=np.ones((members, size), dtype),
-        rate_factor=np.ones(members, dtype),
+        rate_factor=np.ones(members, dtype), critic_loss=SQUARED,
     )  # fmt: skip
 
 

@@ -11,7 +11,13 @@ from replaybench.controllers.interface.exploration import ExplorationConfig, Par
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.losses.densities import divergence_gradient, importance_weights
 from replaybench.controllers.losses.refer import Rules, gives_gradient
-from replaybench.controllers.losses.temporal_difference import Experiences, outcome, td_error
+from replaybench.controllers.losses.temporal_difference import (
+    Experiences,
+    loss_factor,
+    loss_gradient,
+    outcome,
+    td_error,
+)
 from replaybench.controllers.networks.adam import adam_step, track
 from replaybench.controllers.networks.mlp import Shape
 from replaybench.controllers.networks.network import (
@@ -85,6 +91,7 @@ class DDPG(Learner):
 
     supports_chunks = True
     supports_refer = True
+    supports_losses = True
 
     def __init__(self, config: DDPGConfig, setting: LearnerSetting) -> None:
         s, a, norm = setting.task.observation_size, setting.task.action_size, config.layer_norm
@@ -145,8 +152,10 @@ def _update(
         for b in range(batch):
             r_t, discount_t = outcome(x, row, b, kind)
             delta[row, b] = td_error(q_tm1[b, 0], r_t, discount_t, q_t[b, 0])
+        share = kind(-2 * loss_factor(delta[row], x.loss) / batch)
+        for b in range(batch):
             used = gives_gradient(rho[row, b], rules)
-            d_q[b, 0] = kind(-2 / batch) * x.weight[row, b] * delta[row, b] if used else kind(0)
+            d_q[b, 0] = share * x.weight[row, b] * loss_gradient(delta[row, b], x.loss, kind) if used else kind(0)
         differentiate(critic.network, m, critic.tape, d_q, True, nothing)
         adam_step(critic.network, m, critic.adam, step, x.rate_factor[row])
 

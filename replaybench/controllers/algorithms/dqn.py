@@ -7,10 +7,17 @@ import numpy as np
 from replaybench.controllers.interface.agent import Actions, Batch, LearnerSetting, NormaliseConfig
 from replaybench.controllers.interface.noise import Explored, PolicyDraws, decayed, draw_uniform
 from replaybench.controllers.learner import ActionLevels, Learner
-from replaybench.controllers.losses.temporal_difference import Experiences, outcome, td_error
+from replaybench.controllers.losses.temporal_difference import (
+    Experiences,
+    loss_factor,
+    loss_gradient,
+    outcome,
+    td_error,
+)
 from replaybench.controllers.networks.adam import adam_step
 from replaybench.controllers.networks.mlp import Shape, backward, forward
 from replaybench.controllers.networks.network import PolicyHead, TrainState
+from replaybench.data.batch import SQUARED, CriticLoss
 from replaybench.runtime.arrays import AnyFloats, Bools, Integers
 from replaybench.runtime.configuration import Betas, Number, Positive, Settings, Share, Widths
 from replaybench.runtime.elementwise import nearest_level
@@ -60,6 +67,7 @@ class DQN(Learner):
 
     supports_chunks = True
     discrete = True
+    supports_losses = True
 
     def __init__(self, config: DQNConfig, setting: LearnerSetting) -> None:
         task = setting.task
@@ -100,8 +108,10 @@ class DQN(Learner):
 
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
         config, first, delta = self.config, self.begin_updates(batch), self.empty_per_sample(batch)
-        settings = (np.inf if config.huber is None else config.huber, config.double, config.copy_every)
-        _update(self._state, self.experiences(batch, first), self._counts, *settings, first, delta)
+        x = self.experiences(batch, first)
+        if config.huber is not None and x.loss == SQUARED:
+            x = x._replace(loss=CriticLoss(config.huber))
+        _update(self._state, x, self._counts, config.double, config.copy_every, first, delta)
         return {"td_error": delta}
 
     def _extra_state(self) -> dict[str, np.ndarray]:
@@ -119,9 +129,7 @@ def choice_of(action: AnyFloats, counts: Integers) -> int:
 
 @kernel
 def _update(
-    critic: TrainState, x: Experiences, counts: Integers, huber: float, double: bool,
-    copy_every: int, first: int,
-    delta: AnyFloats,
+    critic: TrainState, x: Experiences, counts: Integers, double: bool, copy_every: int, first: int, delta: AnyFloats,
 ) -> None:  # fmt: skip
     """Update the Q-network of every member, where `first` is the number, from 1, of the first update on the batch.
 
@@ -147,8 +155,10 @@ def _update(
             best, chosen = np.argmax(judge[b]), choice_of(x.action[row, b], counts)
             r_t, discount_t = outcome(x, row, b, kind)
             delta[row, b] = td_error(q_tm1[b, chosen], r_t, discount_t, q_t[b, best])
-            bounded = np.minimum(np.maximum(delta[row, b], kind(-huber)), kind(huber))
-            d_q[b, chosen] = kind(-1 / batch) * x.weight[row, b] * bounded
+        share = kind(-loss_factor(delta[row], x.loss) / batch)
+        for b in range(batch):
+            chosen = choice_of(x.action[row, b], counts)
+            d_q[b, chosen] = share * x.weight[row, b] * loss_gradient(delta[row, b], x.loss, kind)
         backward(net, m, tape, d_q, True, nothing)
         adam_step(net, m, critic.adam, step, x.rate_factor[row])
         if step % copy_every == 0:

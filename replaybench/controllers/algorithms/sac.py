@@ -74,6 +74,7 @@ class SAC(Learner):
     """
 
     supports_chunks = True
+    supports_losses = True
     metric_names: tuple[str, ...] = ("temperature",)
 
     def __init__(self, config: SACConfig, setting: LearnerSetting) -> None:

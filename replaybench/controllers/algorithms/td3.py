@@ -52,6 +52,7 @@ class TD3(Learner):
     """Twin delayed deterministic policy gradient, with M independent actors, twin critics and target networks."""
 
     supports_chunks = True
+    supports_losses = True
     actor: PopulationMLP
     imitation = np.nan
     """Weight α of the critic's value compared with the imitation of recorded actions, or NaN without imitation."""

@@ -5,9 +5,11 @@ The target of a value at step t − 1 is r_t + discount_t v_t, where discount_t 
 
 from typing import Any, NamedTuple
 
+import numpy as np
 from numba import types
 from numba.extending import typeof_impl
 
+from replaybench.data.batch import CriticLoss
 from replaybench.runtime.arrays import AnyFloats, Floats
 from replaybench.runtime.kernel import kernel
 
@@ -31,6 +33,7 @@ class Experiences(NamedTuple):
         mu_log_sigma: Logarithm of the Gaussian's standard deviation, in the same shape.
         reward_factor: Factor on rewards; float64, shape `[M]`.
         discount: Discount factor γ.
+        loss: Loss of the critic's TD errors.
     """
 
     observation: Any
@@ -45,6 +48,7 @@ class Experiences(NamedTuple):
     mu_log_sigma: AnyFloats
     reward_factor: Floats
     discount: float
+    loss: CriticLoss
 
 
 @typeof_impl.register(Experiences)
@@ -70,6 +74,26 @@ def outcome(x: Experiences, row: int, b: int, kind: Any) -> tuple[Any, Any]:
 def td_error(q_tm1: float, r_t: float, discount_t: float, q_t: float) -> float:
     """Return the TD error δ = r_t + discount_t q_t − q_tm1, where `tm1` means step t − 1."""
     return r_t + discount_t * q_t - q_tm1
+
+
+@kernel
+def loss_gradient(error: float, loss: CriticLoss, kind: Any) -> Any:
+    """Return the derivative of a critic's loss, without its mean over the batch, with respect to the TD error."""
+    size = np.abs(error)
+    if size <= loss.limit or size != size:
+        return error
+    return kind(np.sign(error) * loss.limit * (size / loss.limit) ** loss.exponent)
+
+
+@kernel
+def loss_factor(error: AnyFloats, loss: CriticLoss) -> float:
+    """Return the factor on a critic's loss for the TD errors of a batch, shape `[B]`. Losses without a mean have 1."""
+    if not loss.averaged:
+        return 1.0
+    total = 0.0
+    for b in range(error.size):
+        total += max(abs(np.float64(error[b])), loss.limit) ** loss.exponent
+    return error.size / total
 
 
 @kernel

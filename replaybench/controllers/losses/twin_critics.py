@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike
 
-from replaybench.controllers.losses.temporal_difference import Experiences
+from replaybench.controllers.losses.temporal_difference import Experiences, loss_factor, loss_gradient
 from replaybench.controllers.networks.adam import adam_step
 from replaybench.controllers.networks.mlp import Network, Tape, backward, forward
 from replaybench.controllers.networks.network import TrainState
@@ -80,18 +80,27 @@ def fit_twins(
     """Do one step of Adam on the m-th twin critics, with targets y `[B, 1]` for the samples in a row of x.
 
     The loss of critic i is coefficient · mean_b w_b (y_b − Q_i(s_b, a_b))², with sample weights w. The mean TD error
-    ½ (|δ₁| + |δ₂|) before the step is written to `delta` `[B]` (Wang & Ross 2019, section 3.3).
+    ½ (|δ₁| + |δ₂|) before the step is written to `delta` `[B]` (Wang & Ross 2019, section 3.3). With another loss than
+    the squared error, the larger |δ| is written (Fujimoto et al. 2020), from which the loss also takes its mean.
     """
     batch = y.shape[0]
     kind = y.dtype.type
     q, d_q, nothing = workspace.q, workspace.d_q, np.empty((batch, 0), workspace.q.dtype)
+    factor = 1.0
+    if x.loss.averaged:  # its mean depends on both critics
+        forward(critics[0].network, m, workspace.tape, x.observation[row], x.action[row], q)
+        forward(critics[1].network, m, workspace.tape, x.observation[row], x.action[row], workspace.q_other)
+        for b in range(batch):
+            delta[b] = np.maximum(np.abs(y[b, 0] - q[b, 0]), np.abs(y[b, 0] - workspace.q_other[b, 0]))
+        factor = loss_factor(delta, x.loss)
+    share, squared = kind(-2 * coefficient * factor / batch), x.loss.limit == np.inf
     delta[:] = 0
     for i in range(2):
         critic = critics[i]
         forward(critic.network, m, workspace.tape, x.observation[row], x.action[row], q)
         for b in range(batch):
             error = y[b, 0] - q[b, 0]
-            delta[b] += kind(0.5) * np.abs(error)
-            d_q[b, 0] = kind(-2 * coefficient / batch) * x.weight[row, b] * error
+            delta[b] = delta[b] + kind(0.5) * np.abs(error) if squared else np.maximum(delta[b], np.abs(error))
+            d_q[b, 0] = share * x.weight[row, b] * loss_gradient(error, x.loss, kind)
         backward(critic.network, m, workspace.tape, d_q, True, nothing)
         adam_step(critic.network, m, critic.adam, step, x.rate_factor[row])

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from replaybench.data.batch import ReplayBatch
+from replaybench.data.batch import SQUARED, ReplayBatch
 from replaybench.data.record import read_record, write_record
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.strategies.interface import Context
@@ -46,6 +46,11 @@ def check_feedback(strategy: Strategy, feedback: Collection[str]) -> None:
         raise UserError(
             f"{strategy}: ReFER changes the learner's gradients, which Stable-Baselines3 does not support; "
             "leave ReFER out"
+        )
+    if strategy.sampling.critic_loss != SQUARED:
+        raise UserError(
+            f"{strategy} replaces the critic's squared loss, which Stable-Baselines3 does not support; use PERprop, or "
+            "replaybench's own learners"
         )
     missing = [FEEDBACK[name] for name in needs(strategy) if name not in feedback]
     if missing:

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.data.batch import SQUARED, CriticLoss
 from replaybench.replay.orders.rank_order import RankOrder
 from replaybench.replay.storage.columns import Columns, Indices, State
 from replaybench.replay.storage.traces import EpisodeStarts, Traces
@@ -265,6 +266,8 @@ class Retention(Term, ABC):
     """Metrics (`td_error`, `exploration`) by which the buffer must rank the experiences."""
     traces: ClassVar[tuple[str, ...]] = ()
     """Names of the values, called traces, that the learner must maintain for each stored step."""
+    needs_observation: ClassVar[bool] = False
+    """Whether the choice depends on the stored observations."""
     slot_bytes: ClassVar[int] = 0
     """Approximate memory per buffer slot in bytes. The memory for ranking by `orders` is not included."""
 
@@ -343,6 +346,11 @@ class Sampling(Term, ABC):
 
     weighting: ClassVar[Weighting | None] = None
     """Weighting rule of strategies with this sampling that name none, or None."""
+
+    @property
+    def critic_loss(self) -> CriticLoss:
+        """Loss of the TD errors of samples, which the learner must support if it is not `SQUARED`."""
+        return SQUARED
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

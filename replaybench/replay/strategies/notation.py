@@ -47,6 +47,7 @@ RETENTIONS: Final = _registry(
         "TDE": "retention:TDE",
         "Expl": "retention:Expl",
         "FarPol": "retention:FarPol",
+        "Cover": "coverage:Cover",
     },
 )
 SAMPLINGS: Final = _registry(
@@ -56,10 +57,13 @@ SAMPLINGS: Final = _registry(
         "Uniform": "uniform:Uniform",
         "PER": "prioritised:PER",
         "PERprop": "prioritised:PERprop",
+        "LAP": "prioritised:LAP",
+        "PAL": "prioritised:PAL",
         "Annealed": "uniform:Annealed",
         "AER": "attentive:AER",
         "ERE": "recent:ERE",
         "ERE+PER": "recent:EREPER",
+        "TruncGeo": "geometric:TruncGeo",
     },
 )
 WEIGHTINGS: Final = _registry(
@@ -70,6 +74,14 @@ REFER: Final = _registry(
     "strategy:ReFER1",
     {"ReFER": "strategy:ReFER", "ReFER-1": "strategy:ReFER1", "ReFER-2": "strategy:ReFER2"},
 )
+OF_BATCHES: Final = Registry(
+    kind="sampling modifier",
+    own={"Newest": f"{_HERE}.strategy:Newest"},
+    base=f"{_HERE}.interface:Term",
+    group="",
+    also_named=(),
+)
+"""The modifiers of batches by name. Installed packages cannot add modifiers."""
 
 
 _ALIASES: Final = {
@@ -119,17 +131,17 @@ def _parse(text: str) -> Strategy:
     entries = [_read(ENTRIES, term) for term in before]
     retention = _read(RETENTIONS, last)
     sampling, suffixes = _read_sampling(first, suffixes)
-    weightings = [_read(WEIGHTINGS, term) for term in suffixes if term.name not in REFER]
-    refers = [_read(REFER, term) for term in suffixes if term.name in REFER]
+    refers, newest = ([_read(own, term) for term in suffixes if term.name in own] for own in (REFER, OF_BATCHES))
+    weightings = [_read(WEIGHTINGS, term) for term in suffixes if term.name not in (*REFER, *OF_BATCHES)]
     _refuse_repeated(text, "ReFER", len(refers) > 1)
+    _refuse_repeated(text, "Newest", len(newest) > 1)
     for terms in (entries, weightings):
         for i, term in enumerate(terms):
             _refuse_repeated(text, term.written_name(), type(term) in map(type, terms[:i]))
     if len(weightings) > 1:
         raise UserError(f"strategy {text!r}: IS and FIS correct for the same thing; name one of them")
     modifiers = {type(entry).__name__.casefold(): entry for entry in entries}
-    if refers:
-        modifiers["refer"] = refers[0]
+    modifiers |= {"refer": next(iter(refers), None), "newest": next(iter(newest), None)}
     return Strategy(retention, sampling, *weightings, **modifiers)
 
 
@@ -153,6 +165,7 @@ def _whole(text: str) -> str:
         (SAMPLINGS, "FIFO[{}]"),
         (WEIGHTINGS, "FIFO[PER+{}]"),
         (REFER, "FIFO[Uniform+{}]"),
+        (OF_BATCHES, "FIFO[Uniform+{}]"),
     )
     return next((way.format(part) for registry, way in ways if part in registry), "FIFO[Uniform]")
 
@@ -174,7 +187,7 @@ def _split_term(term: str, whole: str) -> _Written:
     if file:
         return _Written(whole, file.strip(), arguments)
     name = _ALIASES.get(name.casefold(), name)
-    for registry in (ENTRIES, RETENTIONS, SAMPLINGS, WEIGHTINGS, REFER):
+    for registry in (ENTRIES, RETENTIONS, SAMPLINGS, WEIGHTINGS, OF_BATCHES, REFER):
         name = registry.spelled(name)
     if suffix and name in REFER:
         raise UserError(f"strategy {whole!r}: write ReFER-1 for Rule 1 alone, ReFER({suffix}) for C = {suffix}")
@@ -209,7 +222,7 @@ def _read(registry: Registry, term: _Written) -> Any:
             joint = " or ".join(name for name in SAMPLINGS if "+" in name)
             raise UserError(f"strategy {term.whole!r} has two samplings; name one of them, or {joint}")
         if registry is WEIGHTINGS:
-            raise unknown(registry.kind, term.name, [*WEIGHTINGS, *REFER])
+            raise unknown(registry.kind, term.name, [*WEIGHTINGS, *OF_BATCHES, *REFER])
     if registry is ENTRIES and in_file(term.name):
         raise unknown(registry.kind, term.name, registry)
     kind = registry.load(term.name)

@@ -1,4 +1,7 @@
-"""Prioritised sampling by rank (`PER`) and in proportion to the TD error (`PERprop`; Schaul et al., 2016)."""
+"""Prioritised sampling by rank (`PER`) and in proportion to the TD error (`PERprop`; Schaul et al., 2016).
+
+`LAP` and `PAL` (Fujimoto et al., 2020) pair a sampling rule with the critic's loss that makes their gradients equal.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,11 +10,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.data.batch import CriticLoss
 from replaybench.replay.orders.priority_sums import SumState, make_sums, sum_find, sum_rebuild, sum_set, sum_total
 from replaybench.replay.orders.rank_law import Sums, first_sums, rank_at, rank_in_segment, segment_edges
 from replaybench.replay.orders.rank_order import OrderState, order_select
 from replaybench.replay.storage.columns import Indices, State
 from replaybench.replay.strategies.interface import BufferView, Context, Draws, RunningSampling, Sampling
+from replaybench.replay.strategies.uniform import RunningUniform
 from replaybench.runtime.arrays import Floats32
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.kernel import kernel
@@ -45,13 +50,71 @@ class PERprop(Sampling):
         return 5
 
     def start(self, view: BufferView) -> RunningSampling:
-        return _RunningPERprop(self, view)
+        return _RunningPERprop(self.alpha, self.epsilon, 0.0, view)
+
+
+@dataclass(frozen=True)
+class LAP(Sampling):
+    """Loss-adjusted prioritised sampling with P ∝ max(|δ|, 1)^α (Fujimoto et al., 2020, eq. 13 and Algorithm 1).
+
+    The critic's loss is Huber's, whose gradient is bounded for |δ| > 1, and there are no importance weights. Twin
+    critics return the larger |δ|. New experiences, and experiences whose |δ| is not finite, get the largest priority of
+    the run so far. As with `PERprop`, one experience is drawn from each of B equal parts of the sum of priorities.
+    """
+
+    alpha: float = 0.4
+    feedback = ("td_error",)
+    by_place = steady = True
+    importance_undefined = "its loss replaces them"
+
+    @property
+    def critic_loss(self) -> CriticLoss:
+        return CriticLoss(1.0)
+
+    def __post_init__(self) -> None:
+        _check_exponent(self)
+
+    def slot_bytes(self, in_turn: bool) -> int:
+        return 5
+
+    def start(self, view: BufferView) -> RunningSampling:
+        return _RunningPERprop(self.alpha, 0.0, 1.0, view)
+
+
+@dataclass(frozen=True)
+class PAL(Sampling):
+    """Uniform sampling with the prioritised approximation loss (Fujimoto et al., 2020, eq. 15 and 16).
+
+    The critic's loss is δ²/2 for |δ| ≤ 1 and |δ|^(1 + α)/(1 + α) above, divided by the mean of max(|δ|, 1)^α over the
+    batch. Its expected gradient equals that of `LAP` with the same α.
+    """
+
+    alpha: float = 0.4
+    independent = steady = True
+    importance_undefined = "its draws have equal chances, so all weights would be 1"
+
+    def __post_init__(self) -> None:
+        _check_exponent(self)
+
+    @property
+    def critic_loss(self) -> CriticLoss:
+        return CriticLoss(1.0, self.alpha, averaged=True)
+
+    def start(self, view: BufferView) -> RunningSampling:
+        return RunningUniform(view)
+
+
+def _check_exponent(rule: LAP | PAL) -> None:
+    if not 0 <= rule.alpha < np.inf:
+        raise UserError(f"{type(rule).__name__}({rule.alpha:g}): α must be a finite number ≥ 0")
 
 
 class _RunningPERprop(RunningSampling):
-    def __init__(self, description: PERprop, view: BufferView) -> None:
+    """The object that samples with P ∝ max(|δ| + ε, floor)^α during a run."""
+
+    def __init__(self, alpha: float, epsilon: float, floor: float, view: BufferView) -> None:
         super().__init__(view)
-        self.description = description
+        self.rule = alpha, epsilon, floor
         self.sums = make_sums(len(view.members), view.capacity)
         self.largest = np.ones(len(view.members), np.float32)
 
@@ -62,8 +125,7 @@ class _RunningPERprop(RunningSampling):
         _draw_proportional(self.sums, self.stream.state, draws)
 
     def annotate(self, idx: Indices, td_error: Floats32) -> None:
-        rule = self.description
-        _set_priorities(self.sums, self.largest, idx, td_error, rule.alpha, rule.epsilon)
+        _set_priorities(self.sums, self.largest, idx, td_error, *self.rule)
 
     def state_dict(self, stored: int) -> State:
         own = {"priority": self.sums.leaf[:, :stored], "priority_largest": self.largest}
@@ -88,12 +150,13 @@ def read_priority(state: Mapping[str, np.ndarray]) -> Floats32:
 
 
 @kernel
-def priority_of(td_error: float, largest: Floats32, m: int, alpha: float, epsilon: float) -> Any:
-    """Return the priority (|δ| + ε)^α of an experience, and update the m-th buffer's largest priority so far.
+def priority_of(td_error: float, largest: Floats32, m: int, alpha: float, epsilon: float, floor: float) -> Any:
+    """Return the priority max(|δ| + ε, floor)^α of an experience, and update the m-th buffer's largest one so far.
 
     If the priority is not finite, the largest priority so far is returned.
     """
-    priority = np.float32((abs(np.float64(td_error)) + epsilon) ** alpha)
+    size = abs(np.float64(td_error)) + epsilon
+    priority = np.float32((floor if size < floor else size) ** alpha)  # NaN stays NaN
     if not priority < np.inf:
         return largest[m]
     priority = max(priority, _LEAST)
@@ -110,12 +173,12 @@ def _set_largest(sums: SumState, largest: Floats32, slots: Indices) -> None:
 
 @kernel
 def _set_priorities(
-    sums: SumState, largest: Floats32, idx: Indices, td_error: Floats32, alpha: float, epsilon: float
+    sums: SumState, largest: Floats32, idx: Indices, td_error: Floats32, alpha: float, epsilon: float, floor: float
 ) -> None:
     for m in range(idx.shape[0]):
         for b in range(idx.shape[1]):
             if idx[m, b] >= 0:
-                sum_set(sums, m, idx[m, b], priority_of(td_error[m, b], largest, m, alpha, epsilon))
+                sum_set(sums, m, idx[m, b], priority_of(td_error[m, b], largest, m, alpha, epsilon, floor))
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""Sampling of recent experiences by `ERE` and `ERE+PER` (Wang & Ross, 2019)."""
+"""Sampling by age: `ERE` and `ERE+PER` (Wang & Ross, 2019)."""
 
 from __future__ import annotations
 
@@ -105,33 +105,22 @@ class ERE(Sampling):
         return RunningERE(self, view)
 
 
-class RunningERE(RunningSampling):
-    """The object that samples from the newest experiences by ERE during a run.
+class RunningByAge(RunningSampling):
+    """Base class of the objects that sample experiences by their age during a run.
 
     The object maintains a log of ages, unless the order of buffer slots is the order of age.
     """
 
     weighted = False
 
-    def __init__(self, description: ERE, view: BufferView) -> None:
+    def __init__(self, view: BufferView) -> None:
         super().__init__(view)
-        self.description, self.view = description, view
+        self.view = view
         self.ages = AgeLog(len(view.members), 0 if view.in_turn else view.capacity, self.weighted)
-
-    def newest(self, context: Context, count: Indices) -> Indices:
-        """Return the number of newest experiences to sample from, c_k of Wang & Ross (2019), shape `[M]`."""
-        return self.description.newest(context, self.view.capacity if self.view.bounded else None, count)
 
     def stored(self, slots: Indices) -> None:
         if not self.view.in_turn:
             _renew(self.ages.state, slots)
-
-    def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
-        newest = self.newest(context, count)
-        if self.view.in_turn:
-            _draw_ring(self.stream.state, newest, offers, self.view.capacity, draws)
-        else:
-            _draw_log(self.stream.state, self.ages.state, newest, count, draws)
 
     def state_dict(self, stored: int) -> State:
         return {**super().state_dict(stored), **({} if self.view.in_turn else self.ages.state_dict(stored))}
@@ -140,6 +129,25 @@ class RunningERE(RunningSampling):
         super().load_state_dict(state)
         if not self.view.in_turn:
             self.ages.load_state_dict(state)
+
+
+class RunningERE(RunningByAge):
+    """The object that samples from the newest experiences by ERE during a run."""
+
+    def __init__(self, description: ERE, view: BufferView) -> None:
+        super().__init__(view)
+        self.description = description
+
+    def newest(self, context: Context, count: Indices) -> Indices:
+        """Return the number of newest experiences to sample from, c_k of Wang & Ross (2019), shape `[M]`."""
+        return self.description.newest(context, self.view.capacity if self.view.bounded else None, count)
+
+    def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
+        newest = self.newest(context, count)
+        if self.view.in_turn:
+            _draw_ring(self.stream.state, newest, offers, self.view.capacity, draws)
+        else:
+            _draw_log(self.stream.state, self.ages.state, newest, count, draws)
 
 
 @kernel
@@ -255,7 +263,7 @@ def _set_priorities(
     for m in range(idx.shape[0]):
         for b in range(idx.shape[1]):
             if idx[m, b] >= 0:
-                priority = priority_of(td_error[m, b], largest, m, alpha, epsilon)
+                priority = priority_of(td_error[m, b], largest, m, alpha, epsilon, 0.0)
                 sum_set(sums, m, _position(ages, m, idx[m, b]), priority)
 
 

@@ -96,6 +96,15 @@ class ReFER2(ReFER):
 
 
 @dataclass(frozen=True)
+class Newest(Term):
+    """Combined experience replay: one sample of each batch is the newest stored experience (Zhang & Sutton, 2017).
+
+    It replaces the last of the B samples that the sampling rule draws, and has the importance weight of an experience
+    that is drawn uniformly.
+    """
+
+
+@dataclass(frozen=True)
 class Strategy:
     """A replay strategy, which combines rules for entry, retention, sampling and weighting.
 
@@ -106,6 +115,7 @@ class Strategy:
         drop: Random discarding of new experiences, or None.
         synth: Replacement of new experiences by synthetic ones, or None.
         refer: Rules of ReF-ER that the learner applies, or None.
+        newest: Whether each batch contains the newest experience (`Newest`), or None.
 
     Raises:
         UserError: The weighting makes no sense with the sampling.
@@ -117,6 +127,7 @@ class Strategy:
     drop: Drop | None = None
     synth: Synth | None = None
     refer: ReFER1 | None = None
+    newest: Newest | None = None
 
     def __post_init__(self) -> None:
         if self.weighting and self.weighting.by_probability and self.sampling.importance_undefined:
@@ -175,12 +186,12 @@ class Strategy:
     @property
     def terms(self) -> tuple[Term, ...]:
         """The parts of the strategy in the order of the notation."""
-        parts = (self.drop, self.synth, self.retention, self.sampling, self.weighting, self.refer)
+        parts = (self.drop, self.synth, self.retention, self.sampling, self.newest, self.weighting, self.refer)
         return tuple(part for part in parts if part is not None)
 
     def __str__(self) -> str:
         entries = "".join(f"{entry}*" for entry in (self.drop, self.synth) if entry)
-        modifiers = "".join(f"+{term}" for term in (self.weighting, self.refer) if term)
+        modifiers = "".join(f"+{term}" for term in (self.newest, self.weighting, self.refer) if term)
         return f"{entries}{self.retention}[{self.sampling}{modifiers}]"
 
 

@@ -25,7 +25,7 @@ from replaybench.experiments.results_file import read_results
 from replaybench.experiments.tables import score_tables
 from replaybench.experiments.text_table import plain_table
 from replaybench.replay.storage.schema import BufferFile
-from replaybench.replay.strategies.notation import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS
+from replaybench.replay.strategies.notation import ENTRIES, OF_BATCHES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS
 from replaybench.reports.cell_table import cell_table
 from replaybench.reports.figures.style import check_figure
 from replaybench.reports.inspection.composition_report import check_choice, show_composition
@@ -214,7 +214,7 @@ def _strategies() -> Table:
         "entry": ENTRIES,
         "retention": RETENTIONS,
         "sampling": SAMPLINGS,
-        "modifier": {**WEIGHTINGS, **REFER},
+        "modifier": {**WEIGHTINGS, **OF_BATCHES, **REFER},
     }
     for part, names in parts.items():
         for name, described in names.items():

@@ -7,12 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replaybench.replay.strategies.attentive import AER
+from replaybench.replay.strategies.coverage import Cover
 from replaybench.replay.strategies.entry import Drop, Synth
-from replaybench.replay.strategies.notation import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS, parse
-from replaybench.replay.strategies.prioritised import PER, PERprop
+from replaybench.replay.strategies.geometric import TruncGeo
+from replaybench.replay.strategies.notation import ENTRIES, OF_BATCHES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS, parse
+from replaybench.replay.strategies.prioritised import LAP, PAL, PER, PERprop
 from replaybench.replay.strategies.recent import ERE, EREPER
 from replaybench.replay.strategies.retention import FIFO, FULL, TDE, Expl, FarPol, Resv
-from replaybench.replay.strategies.strategy import ReFER, ReFER1, ReFER2, Strategy
+from replaybench.replay.strategies.strategy import Newest, ReFER, ReFER1, ReFER2, Strategy
 from replaybench.replay.strategies.uniform import Annealed, Uniform
 from replaybench.replay.strategies.weighting import FIS, IS
 from replaybench.runtime.errors import UserError
@@ -38,9 +40,13 @@ PARTS: dict[type, st.SearchStrategy[Any]] = {
     TDE: st.builds(TDE, exponents, segments, capacity=capacities),
     Expl: st.builds(Expl, exponents, segments, capacity=capacities),
     FarPol: st.builds(FarPol, capacity=capacities),
+    Cover: st.builds(Cover, st.integers(2, 10_000), capacity=capacities),
     Uniform: st.builds(Uniform),
     PER: st.builds(PER, exponents),
     PERprop: proportional,
+    LAP: st.builds(LAP, exponents),
+    PAL: st.builds(PAL, exponents),
+    TruncGeo: st.builds(TruncGeo, st.floats(0.001, 0.5)),
     Annealed: st.builds(Annealed, st.floats(1, 1000), st.floats(0, 1, exclude_min=True)),
     AER: st.builds(AER, st.floats(1, 1000) | st.integers(1, 9), st.floats(0, 1, exclude_min=True)),
     ERE: st.builds(ERE, *recent, st.booleans()),
@@ -49,6 +55,7 @@ PARTS: dict[type, st.SearchStrategy[Any]] = {
     FIS: st.builds(FIS, probabilities),
     Drop: st.builds(Drop, st.just("rate") | st.floats(0, 1, exclude_max=True)),
     Synth: shares.map(lambda s: Synth(*s)),
+    Newest: st.builds(Newest),
     ReFER: st.builds(ReFER, *bound, *penalty),
     ReFER1: st.builds(ReFER1, *bound),
     ReFER2: st.builds(ReFER2, *bound, *penalty),
@@ -57,7 +64,7 @@ PARTS: dict[type, st.SearchStrategy[Any]] = {
 
 
 def test_every_part_has_a_round_trip() -> None:
-    registries = (RETENTIONS, SAMPLINGS, WEIGHTINGS, ENTRIES, REFER)
+    registries = (RETENTIONS, SAMPLINGS, WEIGHTINGS, ENTRIES, OF_BATCHES, REFER)
     assert set(PARTS) == {part for registry in registries for part in registry.values()}
 
 
@@ -68,7 +75,7 @@ def strategies(draw: st.DrawFn) -> Strategy:
     weighting = draw(st.none() | PARTS[FIS] | (st.none() if sampling.importance_undefined else PARTS[IS]))
     refer = draw(st.one_of(st.none(), *(PARTS[kind] for kind in REFER.values())))
     entries = draw(st.none() | PARTS[Drop]), draw(st.none() | PARTS[Synth])
-    return Strategy(retention, sampling, weighting, *entries, refer)
+    return Strategy(retention, sampling, weighting, *entries, refer, draw(st.none() | PARTS[Newest]))
 
 
 @given(strategies())
@@ -101,6 +108,7 @@ def test_canonical_text_parses_to_the_same_strategy(strategy: Strategy) -> None:
         ("FIFO[Uniform+ReF-ER]", "FIFO[Uniform+ReFER]"), ("fifo[uniform+refer]", "FIFO[Uniform+ReFER]"),
         ("FIFO[Uniform+ReFER1]", "FIFO[Uniform+ReFER-1]"), ("FIFO[Uniform+ReF-ER-1]", "FIFO[Uniform+ReFER-1]"),
         ("FIFO[ Uniform + refer-2 ]", "FIFO[Uniform+ReFER-2]"), ("FIFO[PER+ReFER+IS]", "FIFO[PER+IS+ReFER]"),
+        ("FIFO[PER+IS+newest]", "FIFO[PER+Newest+IS]"), ("cover(4)[truncgeo]", "Cover(4)[TruncGeo]"),
         ("FIFO[ERE+ReFER+PER]", "FIFO[ERE+PER+ReFER]"), ("FIFO[Uniform+ReFER(4)]", "FIFO[Uniform+ReFER]"),
         ("FIFO[Uniform+ReF-ER-1(2, 0)]", "FIFO[Uniform+ReFER-1(c=2.0, anneal=0.0)]"),
         ("FIFO[Uniform+ReFER(far=0.2, beta_rate=1e-4)]", "FIFO[Uniform+ReFER(far=0.2, beta_rate=0.0001)]"),

@@ -84,3 +84,12 @@ def test_which_slots_are_synthetic_is_kept_only_where_they_are_renewed() -> None
     plain, renewed = (build(f"Synth({text})*FIFO[Uniform]", 2) for text in ("state=0.1", "state=0.1, refresh=0.9"))
     assert [running.synth and running.synth.synthetic.shape for running in (plain, renewed)] == [(2, 0), (2, 40)]
     assert ("synthetic" in plain.state_dict(), "synthetic" in renewed.state_dict()) == (False, True)
+
+
+def test_cover_with_a_cell_for_each_experience_is_fifo() -> None:
+    """Hashed cells, of which few share an entry: nearly all that is kept is the newest."""
+    observations = np.random.Generator(np.random.PCG64(0)).uniform(-1, 1, (5000, 2)).astype(np.float32)
+    replay = make("Cover(10000)[Uniform]", 1, 256)
+    for number, observation in enumerate(observations):
+        fill(replay, 1, number, observation=observation)
+    assert np.mean(replay.columns.serial[0] > 5000 - 256) > 0.7

@@ -98,6 +98,52 @@ def test_a_c_min_beyond_all_that_is_stored_leaves_uniform_sampling(capacity: int
     np.testing.assert_array_equal(newest, [1, 20, 100])
 
 
+@pytest.mark.parametrize(("share", "retention"), [(0.25, "FIFO"), (0.15, "Resv"), (0.25, "FULL"), (0.5, "TDE")])
+def test_ages_follow_the_truncated_geometric_law(share: float, retention: str) -> None:
+    """P(k) = p (1 − p)^k / (1 − (1 − p)^N), in buffers that are full and that are not."""
+    members, capacity = 300, 100
+    for stored in (capacity, 40):
+        replay = make(f"{retention}[TruncGeo({share})]", members, capacity, 20)
+        fill(replay, 250 if stored == capacity and retention != "FULL" else stored)
+        drawn = [(ages(replay, batch.idx), batch.probability.copy()) for batch in (replay.sample() for _ in range(20))]
+        age, found = (np.concatenate(part, axis=1) for part in zip(*drawn, strict=True))
+        decay = replay.strategy.sampling.decay  # type: ignore[attr-defined]
+        p, k = -np.expm1(-decay / (stored if retention == "FULL" else capacity)), np.arange(stored)
+        chance = p * (1 - p) ** k / (1 - (1 - p) ** stored) if p else np.full(stored, 1 / stored)
+        np.testing.assert_allclose(found, chance[age], rtol=1e-9)
+        chi_square(np.bincount(age.ravel(), minlength=stored), members * 400 * chance)
+        if stored == capacity:
+            assert (chance * k).sum() / capacity == pytest.approx(share, abs=0.51 / capacity)
+
+
+def test_loss_adjusted_priorities_have_a_floor() -> None:
+    replay = make("FIFO[LAP(0.4)]", capacity=8, batch=8)
+    fill(replay, 8)
+    replay.annotate(replay.sample(), {"td_error": np.array([[0, 0.5, 1, 2, 4, 0.1, 8, np.nan]], np.float32)})
+    floored = np.maximum([0, 0.5, 1, 2, 4, 0.1, 8, 8], 1.0) ** 0.4  # not finite: the largest so far
+    np.testing.assert_allclose(saved(replay)["priority"][0], floored, rtol=1e-6)
+    fill(replay, 1)
+    assert saved(replay)["priority"][0, 0] == floored.max().astype(np.float32)
+
+
+@pytest.mark.parametrize("strategy", ["FIFO[PER+Newest+IS]", "Resv[Uniform+Newest]", "TDE[AER+Newest]"])
+def test_the_last_sample_of_each_batch_is_the_newest_experience(strategy: str) -> None:
+    replay, plain = (make(text, 2, 16, 4) for text in (strategy, strategy.replace("+Newest", "")))
+    state = saved(replay)
+    for number in range(40):
+        for each in (replay, plain):
+            fill(each, 1, number)
+        batch, without = (each.sample(attend(2, 1, 0)) for each in (replay, plain))
+        newest = replay.columns.serial.max(axis=1)
+        np.testing.assert_array_equal(batch.serial[:, -1], newest)
+        np.testing.assert_array_equal(batch.idx[:, :-1], without.idx[:, :-1])
+        np.testing.assert_array_equal(batch.weight[:, -1], 1)
+        state = saved(replay)
+    again = make(strategy, 2, 16, 4)
+    again.load_state_dict(state)
+    np.testing.assert_array_equal(again.sample(attend(2, 1, 0)).serial[:, -1], newest)
+
+
 def attend(members: int, *state: float, progress: float = 0.0) -> Context:
     return Context(progress=progress, state=np.tile(np.array(state, np.float32), (members, 1)))
 

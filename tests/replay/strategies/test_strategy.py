@@ -208,6 +208,7 @@ from typing import Literal
 
 import numpy as np
 
+from replaybench.replay.strategies.interface import RunningRetention
 from replaybench.replay.strategies.retention import FIFO
 from replaybench.replay.strategies.uniform import RunningUniform, Uniform
 
@@ -219,7 +220,7 @@ class Keep(FIFO):
     def start(self, view):
         return _Keep(self.slot, self.meddles)
 
-class _Keep:
+class _Keep(RunningRetention):
     def __init__(self, slot, meddles):
         self.slot, self.meddles = slot, meddles
 
