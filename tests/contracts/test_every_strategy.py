@@ -101,7 +101,8 @@ def test_pairs_that_make_no_sense_are_refused_with_the_reason(retention: str) ->
 def test_a_missing_field_is_named(written: str) -> None:
     """A strategy works with nothing stored but rewards, or says what it selects by."""
     strategy = parse(written)
-    needed = {"exploration"} & set(strategy.orders) | ({"observation"} if strategy.sampling.needs_state else set())
+    observes = strategy.sampling.needs_state or strategy.retention.needs_observation
+    needed = {"exploration"} & set(strategy.orders) | ({"observation"} if observes else set())
     needed |= {f"the trace '{name}'" for name in strategy.retention.traces}
     if not needed:
         Replay(strategy, {"reward": 1}, 64, 0, range(2), 8)

@@ -22,9 +22,9 @@ class Cover(Retention):
 
     Every observed variable is divided into `bins` equal intervals of its normalised range [−1, 1]. Values outside count
     in the first or last interval. If there are more than 4096 cells, and more than twice the number of slots, they are
-    hashed, so that a few cells may count as one. Among equally full cells, the cell that became so full first loses its oldest
-    experience. If all cells hold one experience, `Cover` is therefore the same as `FIFO`. Of a segment, the first
-    observation counts. The rule is our own: plants that stay near a set point fill other buffers with one state.
+    hashed, so that a few cells may count as one. Among equally full cells, the cell that became so full first loses
+    its oldest experience. If all cells hold one experience, `Cover` is therefore the same as `FIFO`. Of a segment, the
+    first observation counts. The rule is our own: plants that stay near a set point fill other buffers with one state.
     """
 
     bins: int = 8
@@ -51,7 +51,7 @@ class _Cells(NamedTuple):
         newer: Slot of the next newer experience in the same cell; int32, shape `[M, C]`.
         ends: Slots of the oldest and of the newest experience in each cell; int32, shape `[M, H, 2]`.
         size: Number of experiences in each cell; int32, shape `[M, H]`.
-        beside: Cells before and after each cell in the list of equally full cells; int32, shape `[M, H, 2]`.
+        neighbours: Cells before and after each cell in the list of equally full cells; int32, shape `[M, H, 2]`.
         levels: First and last cell of each list, by the size of its cells; int32, shape `[M, C + 1, 2]`.
         fullest: Size of the fullest cell; int64, shape `[M]`.
     """
@@ -60,7 +60,7 @@ class _Cells(NamedTuple):
     newer: Integers32
     ends: Integers32
     size: Integers32
-    beside: Integers32
+    neighbours: Integers32
     levels: Integers32
     fullest: Integers
 
@@ -131,13 +131,13 @@ def _cell(observations: Floats32, m: int, slot: int, bins: int, cells: int) -> i
 @kernel
 def _take_out(c: _Cells, m: int, cell: int) -> None:
     """Remove a cell from the list of equally full cells."""
-    size, before, after = c.size[m, cell], c.beside[m, cell, 0], c.beside[m, cell, 1]
+    size, before, after = c.size[m, cell], c.neighbours[m, cell, 0], c.neighbours[m, cell, 1]
     if before >= 0:
-        c.beside[m, before, 1] = after
+        c.neighbours[m, before, 1] = after
     else:
         c.levels[m, size, 0] = after
     if after >= 0:
-        c.beside[m, after, 0] = before
+        c.neighbours[m, after, 0] = before
     else:
         c.levels[m, size, 1] = before
 
@@ -147,9 +147,9 @@ def _append(c: _Cells, m: int, cell: int) -> None:
     """Append a cell to the list of equally full cells."""
     size = c.size[m, cell]
     last = c.levels[m, size, 1]
-    c.beside[m, cell, 0], c.beside[m, cell, 1], c.levels[m, size, 1] = last, -1, cell
+    c.neighbours[m, cell, 0], c.neighbours[m, cell, 1], c.levels[m, size, 1] = last, -1, cell
     if last >= 0:
-        c.beside[m, last, 1] = cell
+        c.neighbours[m, last, 1] = cell
     else:
         c.levels[m, size, 0] = cell
     c.fullest[m] = max(c.fullest[m], size)
@@ -210,7 +210,7 @@ def _list_places(c: _Cells, place: NDArray[np.uint32]) -> None:
             while cell >= 0:
                 number += 1
                 place[m, c.ends[m, cell, 0]] = number
-                cell = c.beside[m, cell, 1]
+                cell = c.neighbours[m, cell, 1]
 
 
 @kernel
