@@ -199,6 +199,10 @@ def _scalar(value: Any, kind: type[Any], where: str) -> Any:
             return float(value)
         except OverflowError:
             raise UserError(f"{where} is too large: {shown(value)}") from None
+    if kind is str and isinstance(value, type):
+        place = "" if value.__module__.startswith("replaybench.") else "path/to/file.py:"
+        how = " (in a notebook, a cell that begins with %%writefile path/to/file.py writes the file)" if place else ""
+        raise UserError(f"{where} takes names, not classes; write '{place}{value.__name__}'{how}")
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise UserError(f"{where} must be {_TYPE_WORDS.get(kind, kind.__name__)}, not {shown(value)}")
     return value

@@ -45,6 +45,9 @@ class UserError(ValueError):
     def __str__(self) -> str:
         return "\n".join(map(str, self.args))
 
+    def _render_traceback_(self) -> list[str]:  # what IPython prints for the error
+        return [f"{type(self).__name__}: {self}"]
+
 
 class ReplaybenchWarning(UserWarning):
     """A warning about a study, a buffer or results. The command line prints the message as one line."""

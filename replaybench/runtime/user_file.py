@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.abc import MetaPathFinder, SourceLoader
+from importlib.machinery import ModuleSpec
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -242,6 +244,35 @@ def import_module(module: str, kind: str, name: str) -> None:
         raise UserError(f"{name}: the module {module} cannot be imported: {error_text(error)}") from error
 
 
+class _ContentLoader(SourceLoader):
+    """A loader that runs the content of a file that was hashed, even if the file has changed since.
+
+    Python's own loader would run the bytecode of an earlier content that has the same length and is of the same second.
+    A reloaded module (`%autoreload`) stays as it is, because an edited file becomes another module.
+    """
+
+    def __init__(self, path: Path, content: bytes) -> None:
+        self._path, self._content = path, content
+
+    def get_filename(self, fullname: str) -> str:
+        return os.fspath(self._path)
+
+    def get_data(self, path: str | bytes) -> bytes:
+        return self._content
+
+
+class _Reloading(MetaPathFinder):
+    """A finder that lets modules of users' files be reloaded."""
+
+    specs: Final[dict[str, ModuleSpec]] = {}
+
+    def find_spec(self, fullname: str, path: object, target: ModuleType | None = None) -> ModuleSpec | None:
+        return self.specs.get(fullname) if target is not None else None
+
+
+sys.meta_path.append(_Reloading())
+
+
 def import_file(path: Path, kind: str, name: str) -> ModuleType:
     """Import a user's Python file as a module.
 
@@ -263,20 +294,22 @@ def import_file(path: Path, kind: str, name: str) -> ModuleType:
         where += f", nor in {_FOLDER.get()}, where the study is" if where and _FOLDER.get() else ""
         raise UserError(f"no {kind} file {str(path)!r}{where}; give the path of a Python file that exists")
     path = path.resolve()
-    content = hashlib.sha256(str(path).encode() + b"\0" + path.read_bytes()).hexdigest()[:16]
-    own = f"replaybench_{kind}_{path.stem}_{content}"
+    content = path.read_bytes()
+    digest = hashlib.sha256(str(path).encode() + b"\0" + content).hexdigest()[:16]
+    own = f"replaybench_{kind}_{path.stem}_{digest}"
     _IMPORTED.setdefault(own, written)
     if own in sys.modules:
         return sys.modules[own]
-    spec = importlib.util.spec_from_file_location(own, path, submodule_search_locations=None)  # no package: one file
-    if spec is None or spec.loader is None:
-        raise UserError(f"{str(path)!r} cannot be imported; give a Python file")
+    loader = _ContentLoader(path, content)
+    spec = importlib.util.spec_from_file_location(own, path, loader=loader, submodule_search_locations=None)
+    assert spec is not None
+    _Reloading.specs[own] = spec
     module = importlib.util.module_from_spec(spec)
     refuse_other_modules(path)
     sys.modules[own] = module
     sys.path.insert(0, os.fspath(path.parent))  # as for a script: it may import files of its folder
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except BaseException as error:
         del sys.modules[own]
         if isinstance(error, UserError | KeyboardInterrupt):

@@ -1,15 +1,18 @@
 """Users' Python files, their neighbours, and installed packages' entry points."""
 
 import importlib
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from commands import Patch
 
 from replaybench.controllers.registry import LEARNERS, load_learner
+from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.registry import PLANTS, is_installed, make_plant
 from replaybench.experiments.study import Study
 from replaybench.replay.strategies.interface import Retention
@@ -53,6 +56,32 @@ def test_a_method_that_cannot_is_told_with_its_line(given: str, tmp_path: Path) 
     (tmp_path / "mine.py").write_text(FILE.replace("ARGUMENTS", given))
     with pytest.raises(UserError, match=r"mine.py line 12: .*slots must take \(self, offers, capacity, slots\), not"):
         class_in_file(InFile(tmp_path / "mine.py", "Mine"), "retention", Retention)
+
+
+def test_an_edit_of_the_same_length_and_second_is_another_module(tmp_path: Path) -> None:
+    """Python's own loader would find bytecode of the first content. A reload, as by `%autoreload`, changes nothing."""
+    path = tmp_path / "mine.py"
+
+    def imported(value: int) -> ModuleType:
+        path.write_text(f"VALUE = {value}\n")
+        os.utime(path, (1e9, 1e9))
+        return user_file.import_file(path, "plant", "mine.py:Mine")
+
+    first, second = imported(1), imported(2)
+    assert (first.VALUE, second.VALUE) == (1, 2)
+    assert importlib.reload(first).VALUE == 1
+
+
+def test_a_class_in_place_of_a_name_is_refused_in_one_line() -> None:
+    described: dict[str, Any] = {"name": "s", "strategies": "FULL[Uniform]"}
+    for given, name in ((OdePlant, "'OdePlant'"), (UserFile, "path/to/file.py:UserFile")):
+        with pytest.raises(UserError, match=f"plants takes names, not classes; write .*{name}") as refused:
+            Study(plants=(given,), **described)  # type: ignore[arg-type]
+        assert refused.value._render_traceback_() == [f"UserError: {refused.value}"], "as IPython shows it"
+
+
+class UserFile:
+    """A class that is not of the package."""
 
 
 def test_paths_are_as_short_as_can_be(tmp_path: Path) -> None:
