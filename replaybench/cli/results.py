@@ -72,6 +72,7 @@ def show(
     plant: Positional[str],
     policy: Path | None = None,
     output: Path | None = None,
+    plot: Path | None = None,
     seconds: Seconds | None = None,
     member: NonNegativeInt | None = None,
     learner: str | None = None,
@@ -84,11 +85,13 @@ def show(
         plant: Plant name (see `replaybench list`) or path/to/file.py:ClassName.
         policy: Policy file (.safetensors), or a run folder. Other options choose a cell of the run folder, which is one
             combination of settings.
-        output: Film to write (.gif or .mp4). If not given, a window opens.
+        output: Film to write (.gif or .mp4). If neither --output nor --plot is given, a window opens.
+        plot: File to write with states, actions and rewards of one episode over time, and those of reference
+            controllers: a figure (.png, .svg, .pdf) or a table (.csv, .json, .md, .parquet).
         seconds: Length in seconds of the plant's time, over several episodes if one is too short. If not given, the
             film ends with the first episode that ends after three seconds, or after 500 pictures.
-        member: Index, from 0, of a member (an independent run) whose policy is in the file. If not given, the member
-            with the highest reward in its last greedy episode is shown.
+        member: Index, from 0, of a member (an independent run) whose policy is in the file. If not given, it is the
+            member with the highest mean score in 32 evaluation episodes.
         learner: Use the cell of the run folder with this learner. With a policy file, this is needed only if the
             learner is your own.
         noise: Use the cell of the run folder with this noise. Otherwise, this is the noise on the plant. By default, it
@@ -98,6 +101,7 @@ def show(
     """
     from replaybench.experiments.cell_lookup import find_file
     from replaybench.reports.films import show as show_film
+    from replaybench.reports.time_series import show_episode
 
     source = None
     if policy is None:
@@ -110,7 +114,11 @@ def show(
         raise UserError("--frequency chooses a cell of a run folder; a policy file runs at the rate of its training")
     else:
         source = find_file(policy, member, "policy", plant=plant, strategy=cell.get("strategy"), seed=cell.get("seed"))
-    show_film(plant, output, source, learner, cell.get("noise"), cell.get("frequency"), root_seed, seconds)
+    conditions = source, learner, cell.get("noise"), cell.get("frequency"), root_seed, seconds
+    if plot is not None:
+        show_episode(plant, plot, *conditions)
+    if output is not None or plot is None:
+        show_film(plant, output, *conditions)
     return 0
 
 
@@ -243,7 +251,7 @@ def export_policy(
         format: c is a C99 header without allocation and with a self-test. torch is a program of torch.export (.pt2).
             onnx is an ONNX model. If not given, the suffix of --output decides, or else the format is C.
         member: Index, from 0, of the member (an independent run) whose policy is written. If not given, it is the
-            member with the highest reward in its last greedy episode.
+            member with the highest mean score in 32 evaluation episodes.
         output: File to write. If not given, it is the path of the policy file with the suffix .h, .pt2 or .onnx. C
             functions are named after the file.
         plant: Use the cell of the run folder with this plant. With a file, this is needed only if the plant is your own

@@ -1,5 +1,6 @@
 """Export of stored policies as C source, PyTorch programs and ONNX models."""
 
+import contextlib
 import dataclasses
 import re
 import shlex
@@ -9,16 +10,20 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from replaybench.baselines.controllers import run_episode
 from replaybench.controllers.policies.c_source import c_source
 from replaybench.controllers.policies.policy import Policy, Units, cost_of, load_policy, memory_of
-from replaybench.data.policy_file import read_policy
-from replaybench.data.record import read_record
+from replaybench.data.policy_file import failed_members, members_in, read_policy
 from replaybench.envs.interface.declarations import seen_states
 from replaybench.envs.interface.plant import Plant
+from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import stored_plant
+from replaybench.experiments.statistics import interval
+from replaybench.runtime.arrays import Floats, Floats32
 from replaybench.runtime.atomic import atomic_path, refuse_existing, write_text
 from replaybench.runtime.configuration import Name, build
 from replaybench.runtime.errors import UserError, need
+from replaybench.runtime.quantities import decimals
 from replaybench.runtime.version import VERSION
 
 
@@ -41,26 +46,57 @@ class Origin:
     first_member: int = 0
 
 
-def best_member(path: Path) -> tuple[int, str]:
-    """Return the index of the learner with the highest reward in its last greedy episode, and the reason as text.
+EPISODES: Final = 32
+"""Number of evaluation episodes by which a learner is chosen, and of the other episodes that give its score."""
+_SEED: Final = 2**63
+"""Root seed of the first of these episodes, which runs do not use unless a study names it."""
 
-    The rewards are read from `scores.h5` in the folder of the policy file `path`. Without greedy episodes, the first
-    learner is chosen.
+
+def best_member(path: Path, plant: Plant | None, origin: Origin, learner: str | None = None) -> tuple[int, str]:
+    """Return the index of the learner with the highest mean score in evaluation episodes, and the reason as text.
+
+    All learners meet the same episodes, with the noise of their training. The text holds the mean score and its 95 %
+    interval in as many other episodes, because the highest of several means is too high on average.
+
+    Args:
+        plant: The plant on which the learners were trained. If None, the first learner is chosen.
+        learner: Name of the learner, which is needed if it is defined in a user's Python file.
     """
-    scores = path.with_name("scores.h5")
-    if scores.is_file():
-        kind = "offline scores" if "buffer" in read_policy(path)[0] else "scores"
-        reward = np.asarray(read_record(scores, kind)[1]["reward_greedy"])
-        if reward.ndim == 2 and reward.shape[1] and np.isfinite(reward[:, -1]).any():
-            best = int(np.nanargmax(reward[:, -1]))
-            return best, f"the best of {len(reward)} in its last greedy episode: {reward[best, -1]:.4g}"
-        return 0, "the first; there are no greedy episodes to compare"
-    return 0, "the first; there are no scores next to the file"
+    _, weights = read_policy(path)
+    count, failed = members_in(path, weights), failed_members(weights)
+    if plant is None or len(failed) == count:
+        return 0, "the first; without the plant, members cannot be compared"
+    policies = {member: load_policy(path, member, learner) for member in range(count) if member not in failed}
+    means = {member: float(scores(policy, plant, origin, _SEED).mean()) for member, policy in policies.items()}
+    best = max(means, key=lambda member: np.nan_to_num(means[member], nan=-np.inf))
+    score = interval(scores(policies[best], plant, origin, _SEED + 1))
+    compared = f"the best of {count} in {EPISODES} evaluation episodes; " if count > 1 else ""
+    text = score.text(decimals((score.mean, score.low, score.high)))
+    return best, f"{compared}{plant.episode_metric} {text} in {EPISODES} {'others' if compared else 'episodes'}"
 
 
-def origin_of(path: Path, policy: Policy) -> Origin:
-    """Return the conditions under which a policy was learned, from the metadata of its file."""
-    table = policy.facts.get("cell", policy.facts)
+def scores(policy: Policy, plant: Plant, origin: Origin, seed: int) -> Floats:
+    """Return the scores of a greedy policy in `EPISODES` episodes `[EPISODES]`, which depend on the root seed."""
+    noise: dict[str, Any] = {"sensor_noise": origin.noise, "actuator_noise": origin.noise, "observe": origin.observe}
+    env = PopulationEnv(
+        plant, EPISODES, frequency=float(policy.facts["policy"]["frequency"]), seed=seed, role="evaluation",
+        nan_actions="fail", **noise,
+    )  # fmt: skip
+    state = None
+
+    def act(observation: Floats32) -> Floats32:
+        nonlocal state
+        action, state = policy.predict(observation, state)
+        return action
+
+    with contextlib.closing(env):
+        return run_episode(act, env)
+
+
+def origin_of(path: Path) -> Origin:
+    """Return the conditions under which the policies in a file were learned, from the metadata of the file."""
+    facts, _ = read_policy(path)
+    table = facts.get("cell", facts)
     table = table if isinstance(table, dict) else {}
     known = {field.name: table[field.name] for field in dataclasses.fields(Origin) if table.get(field.name) is not None}
     return build(Origin, known, f"the facts of {path}")
@@ -88,11 +124,11 @@ def export_policy(
     target = output or path.with_name(f"{path.stem}{_SUFFIXES[form]}")
     refuse_existing(target)
     name = _identifier(target) if form == "c" else ""
-    chosen, why = (member, "as asked") if member is not None else best_member(path)
-    policy = load_policy(path, chosen, learner)
-    origin = origin_of(path, policy)
-    lines = _provenance(origin, policy, chosen)
+    origin = origin_of(path)
     made = stored_plant(origin.plant, plant, origin.parameters) if plant or origin.plant else None
+    chosen, why = (member, "as asked") if member is not None else best_member(path, made, origin, learner)
+    policy = load_policy(path, chosen, learner)
+    lines = _provenance(origin, policy, chosen)
     if form == "c":
         source = c_source(policy, name, lines, None if made is None else _units(made, origin.observe))
         write_text(target, source)

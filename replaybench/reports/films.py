@@ -139,7 +139,7 @@ def show(
     check_output(output)
     if output is not None:
         refuse_existing(output)
-    scene, predict, label = _scene(plant, policy, learner, noise, frequency, seed)
+    scene, predict, label = scene_of(plant, policy, learner, noise, frequency, seed)
     every = max(1, -(-round(scene.frequency) // _MOST_PER_SECOND[suffix]))
     whole = scene.plant.steps_per_episode(scene.frequency)
     steps = _MOST * every if seconds is None else round(min(seconds * scene.frequency, whole))
@@ -180,7 +180,7 @@ def check_output(output: Path | None) -> None:
         need("imageio_ffmpeg", "MP4 needs imageio-ffmpeg; pip install 'replaybench[film]', or --output film.gif")
 
 
-def _scene(
+def scene_of(
     name: str, policy: tuple[Path, int | None] | None, learner: str | None, noise: float | None,
     frequency: float | None, seed: int,
 ) -> tuple[Scene, Predict, str]:  # fmt: skip
@@ -190,14 +190,14 @@ def _scene(
         scene = Scene(plant, frequency or plant.frequency, noise or 0.0, (), seed, 0)
         return scene, random_actions(scene), f"{plant.name} under random actions"
     path, member = policy
-    why = ""
-    if member is None:
-        member, why = best_member(path)
-    learned = load_policy(path, member, learner)
-    origin, facts = origin_of(path, learned), learned.facts["policy"]
+    origin, why = origin_of(path), ""
     if called(origin.plant) != called(name):
         raise UserError(f"{path} is a policy for {origin.plant or 'another plant'}, not for {name}")
     plant = make_plant(name, **origin.parameters)
+    if member is None:
+        member, why = best_member(path, plant, origin, learner)
+    learned = load_policy(path, member, learner)
+    facts = learned.facts["policy"]
     noise = origin.noise if noise is None else noise
     scene = Scene(plant, float(facts["frequency"]), noise, origin.observe, seed, 0)
     label = f"{origin.learner or facts['learner']} {origin.strategy}".strip()

@@ -2,6 +2,7 @@
 
 import importlib.util
 import itertools
+import json
 import math
 import re
 import subprocess
@@ -18,8 +19,10 @@ from replaybench.controllers.interface.agent import LearnerSetting, Task
 from replaybench.controllers.policies.policy import policy_facts
 from replaybench.controllers.registry import load_learner
 from replaybench.data.policy_file import write_policy
+from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant
 from replaybench.reports.films import Scene, check_output, random_actions, shots, show
+from replaybench.reports.time_series import show_episode
 from replaybench.runtime.errors import UserError
 
 EXAMPLES = Path(__file__).parents[2] / "replaybench" / "examples"
@@ -129,3 +132,31 @@ def test_without_a_display_no_window_is_tried() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert "there is no display for a window here" in done.stdout
+
+
+def test_an_episode_over_time_is_a_figure_or_a_table(tmp_path: Path, capsys: Capsys) -> None:
+    """With references under the same conditions; the numbers are those of the plant's equations."""
+    conditions: Any = (None, None, 0.0, 50.0, 1, 0.2)
+    show_episode("PendulumDCSC", tmp_path / "episode.json", *conditions)
+    rows = json.loads((tmp_path / "episode.json").read_text(encoding="utf-8"))
+    assert [row["controller"] for row in rows[::11]] == [
+        "random control", "linear-quadratic control", "dynamic programming"
+    ]  # fmt: skip
+    first, second, *_, last = rows[:11]
+    assert (last["time [s]"], last["voltage [V]"], last["reward"]) == (0.2, None, None)
+    assert first["set point of angle [rad]"] == pytest.approx(math.pi)
+    plant: Any = make_plant("PendulumDCSC")
+    env = PopulationEnv(plant, 1, frequency=50.0)
+    states = np.array([[row["angle [rad]"], row["angular velocity [rad/s]"]] for row in (first, second)])
+    after, reward = env.simulate(plant.normalise_state(states[:1]), plant.normalise_action([[first["voltage [V]"]]]))
+    assert plant.denormalise_state(after) == pytest.approx(states[1:], abs=1e-6)
+    assert reward == pytest.approx(first["reward"])
+    show_episode("PendulumDCSC", tmp_path / "episode.png", *conditions)
+    assert (tmp_path / "episode.png").read_bytes().startswith(b"\x89PNG")
+    assert capsys.readouterr().out.count("dynamic programming: mean reward -") == 2
+    for name, why in (
+        ("episode.png", "exists already"),
+        ("episode.jpg", "--plot must end in .png, .svg, .pdf or .csv"),
+    ):
+        with pytest.raises(UserError, match=why):
+            show_episode("PendulumDCSC", tmp_path / name, *conditions)

@@ -1,0 +1,188 @@
+"""One episode of a controller over time, compared with reference controllers (command `show --plot`)."""
+
+import contextlib
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from replaybench.baselines.controllers import Controller, linear_quadratic_regulator
+from replaybench.baselines.grid_choice import reference_solution
+from replaybench.data.documents import COLUMN_SUFFIXES, check_columns_file, write_columns
+from replaybench.envs.interface.plant import Plant
+from replaybench.envs.ode.plant import OdePlant
+from replaybench.envs.population import PopulationEnv
+from replaybench.reports.figures.style import KINDS, PALETTE, add_legend, new_figure, style, write_figure
+from replaybench.reports.films import Predict, Scene, random_actions, scene_of
+from replaybench.runtime.arrays import Floats
+from replaybench.runtime.atomic import refuse_existing
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.quantities import decimals
+
+_DASHES = {"random control": (0, (4, 3)), "linear-quadratic control": (0, (8, 3)), "dynamic programming": "-"}
+"""Dashes of the grey lines of reference controllers."""
+_MOST_ROWS = 6
+
+
+class Episode(NamedTuple):
+    """One episode of T control steps, in physical units.
+
+    Attributes:
+        states: States without noise, `[T + 1, S]`. The first row is the initial state.
+        actions: Commanded actions, `[T, A]`.
+        rewards: Rewards, not scaled, `[T]`.
+    """
+
+    controller: str
+    states: Floats
+    actions: Floats
+    rewards: Floats
+
+
+def run(scene: Scene, controller: str, predict: Predict) -> Episode:
+    """Run one episode of a controller, with the noise of `scene`, for at most `scene.steps` control steps."""
+    plant, states, actions, rewards = scene.plant, list[Floats](), list[Floats](), list[float]()
+    env = PopulationEnv(
+        plant, 1, frequency=scene.frequency, sensor_noise=scene.noise, actuator_noise=scene.noise, seed=scene.seed,
+        role="evaluation", observe=scene.observe,
+    )  # fmt: skip
+    with contextlib.closing(env):
+        observation, _ = env.reset()
+        states.append(env.get_state()["observed"][0])
+        ended, state = False, None
+        while not ended and len(rewards) < scene.steps:
+            action, state = predict(observation, state)
+            observation, reward, terminated, truncated, _ = env.step(action)
+            states.append(env.get_state()["observed"][0])
+            actions.append(plant.denormalise_action(np.clip(action[0], -1.0, 1.0)))
+            rewards.append(float(reward[0]))
+            ended = bool(terminated[0] or truncated[0])
+    return Episode(controller, np.array(states), np.array(actions), np.array(rewards))
+
+
+def references(scene: Scene) -> Iterator[tuple[str, Predict]]:
+    """Yield the name of each reference controller of a plant, and the controller."""
+    yield "random control", random_actions(scene)
+    plant = scene.plant
+    if not isinstance(plant, OdePlant):
+        return
+    with contextlib.suppress(UserError):  # not every plant can be linearised
+        yield "linear-quadratic control", _without_state(linear_quadratic_regulator(plant, scene.frequency).act)
+    if plant.grid_nodes:
+        yield "dynamic programming", _without_state(reference_solution(plant, scene.frequency).solution.greedy)
+
+
+def _without_state(controller: Controller) -> Predict:
+    return lambda observation, _: (controller(observation), None)
+
+
+def check_plot(path: Path) -> None:
+    """Raise `UserError` if neither a figure nor a table can be written to a path."""
+    suffix = path.suffix.lower()
+    if suffix in COLUMN_SUFFIXES:
+        check_columns_file(path)
+    elif suffix not in KINDS:
+        raise UserError(f"--plot must end in {', '.join(KINDS)} or {', '.join(COLUMN_SUFFIXES)}, not be {str(path)!r}")
+    else:
+        refuse_existing(path)
+
+
+def show_episode(
+    plant: str, path: Path, policy: tuple[Path, int | None] | None, learner: str | None, noise: float | None,
+    frequency: float | None, seed: int, seconds: float | None,
+) -> None:  # fmt: skip
+    """Write one episode of a plant over time, and episodes of reference controllers, as a figure or a table.
+
+    The arguments are those of `replaybench.reports.films.show`, except for `path`, whose suffix selects the form.
+    """
+    check_plot(path)
+    scene, predict, label = scene_of(plant, policy, learner, noise, frequency, seed)
+    whole = scene.plant.steps_per_episode(scene.frequency)
+    scene = scene._replace(steps=whole if seconds is None else max(1, round(min(seconds * scene.frequency, whole))))
+    episodes = [run(scene._replace(observe=()), *each) for each in references(scene)]
+    if policy is not None:
+        episodes.insert(0, run(scene, label.partition(" under ")[2].partition(" (")[0], predict))
+    if path.suffix.lower() in KINDS:
+        with style():
+            write_figure(figure_of(scene, episodes), path)
+    else:
+        write_columns(path, columns_of(scene, episodes))
+    scores = [float(scene.plant.episode_score(one.rewards.sum(), np.int64(len(one.rewards)))) for one in episodes]
+    digits = decimals(scores)
+    print(f"plot     {path}")
+    for one, score in zip(episodes, scores, strict=True):
+        print(f"shown    {one.controller}: {scene.plant.episode_metric} {score:.{digits}f} in {len(one.rewards)} steps")
+
+
+def _titles(plant: Plant) -> tuple[list[str], list[str]]:
+    pairs = ((plant.state_names, plant.state_units), (plant.action_names, plant.action_units))
+    states, actions = ([f"{name} [{unit}]" for name, unit in zip(*pair, strict=True)] for pair in pairs)
+    return states, actions
+
+
+def columns_of(scene: Scene, episodes: Sequence[Episode]) -> dict[str, list[Any]]:
+    """Return episodes as columns, with one row for each control step and one for the end of each episode.
+
+    The last row of an episode has no action and no reward. Plants with equations have a set point, which is their
+    reference state.
+    """
+    plant = scene.plant
+    states, actions = _titles(plant)
+    columns: dict[str, list[Any]] = {}
+    for one in episodes:
+        count = len(one.states)
+        rows: dict[str, list[Any]] = {
+            "controller": [one.controller] * count,
+            "time [s]": (np.arange(count) / scene.frequency).tolist(),
+            **dict(zip(states, one.states.T.tolist(), strict=True)),
+        }
+        if isinstance(plant, OdePlant):
+            points = zip(states, plant.reference_state, strict=True)
+            rows |= {f"set point of {name}": [point] * count for name, point in points}
+        rows |= {name: [*values, None] for name, values in zip(actions, one.actions.T.tolist(), strict=True)}
+        rows["reward"] = [*one.rewards.tolist(), None]
+        for name, values in rows.items():
+            columns.setdefault(name, []).extend(values)
+    return columns
+
+
+def figure_of(scene: Scene, episodes: Sequence[Episode]) -> Figure:
+    """Return a figure with one panel for each state, each action and the reward, over time."""
+    plant = scene.plant
+    states, actions = _titles(plant)
+    names = [*states, *actions, "reward"]
+    across = 1 if len(names) <= _MOST_ROWS else 2
+    down = -(-len(names) // across)
+    caption = f"{scene.frequency:g} Hz, noise {scene.noise:g}. States are shown without noise."
+    if isinstance(plant, OdePlant):
+        caption += "\nDotted: set point (reference state). Grey: reference controllers under the same noise."
+    figure = new_figure(6.4 * across**0.5, 1.15 * down + 0.5, f"{plant.name}: one episode", caption)
+    panels: Any = figure.subplots(down, across, sharex=True, squeeze=False).T.ravel()
+    lines = []
+    for one in reversed(episodes):
+        grey = _DASHES.get(one.controller)
+        look: dict[str, Any] = {"color": PALETTE[0], "linewidth": 1.6}
+        look = look if grey is None else {"color": "0.7", "linewidth": 0.9, "linestyle": grey}
+        time = np.arange(len(one.states)) / scene.frequency
+        for axes, values, periodic in zip(panels, one.states.T, plant.periodic, strict=False):
+            jumps = np.flatnonzero(periodic & (np.abs(np.diff(values)) > np.pi)) + 1
+            axes.plot(np.insert(time, jumps, np.nan), np.insert(values, jumps, np.nan), **look)
+        for axes, values in zip(panels[len(states) :], (*one.actions.T, one.rewards), strict=False):
+            (line,) = axes.step(time[: len(values)], values, where="post", label=one.controller, **look)
+        lines.append(line)
+    for axes, name in itertools.zip_longest(panels, names):
+        axes.set_visible(name is not None)
+        axes.set_title((name or "").removesuffix(" [1]"), loc="left", fontsize=8)
+        axes.grid(True)
+    if isinstance(plant, OdePlant):
+        for axes, point, periodic in zip(panels, plant.reference_state, plant.periodic, strict=False):
+            for level in {point, -point} if periodic and abs(point) == np.pi else {point}:  # one angle, drawn twice
+                axes.axhline(level, color="0.25", linewidth=0.9, linestyle=":")
+    for axes in (panels[down - 1], panels[len(names) - 1]):
+        axes.set_xlabel("time [s]")
+        axes.tick_params(labelbottom=True)
+    add_legend(figure, lines[::-1], below=True)
+    return figure
