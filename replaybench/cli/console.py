@@ -1,4 +1,4 @@
-"""Consoles that print text, or tables as JSON, CSV or Markdown."""
+"""Consoles that print text, or tables as JSON, CSV, Markdown or LaTeX."""
 
 import contextlib
 import sys
@@ -39,7 +39,7 @@ class _Escaped:
 
 @contextlib.contextmanager
 def printing(form: str) -> Iterator[Console]:
-    """Yield a console that prints in the format "text", "json", "csv" or "md".
+    """Yield a console that prints in the format "text", "json", "csv", "md" or "latex".
 
     In the format "text", everything is printed to stdout. Otherwise, tables go to stdout and all other lines to stderr.
     """

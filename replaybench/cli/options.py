@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 SHORT: Final = {"-o": "--output", "-j": "--workers", "-q": "--quiet"}
 """Short forms of options."""
 
-Form = Literal["text", "json", "csv", "md"]
-"""Format of output: text, or only the tables as JSON, CSV or Markdown."""
+Form = Literal["text", "json", "csv", "md", "latex"]
+"""Format of output: text, or only the tables as JSON, CSV, Markdown or LaTeX."""
 
 
 def long_options(words: Sequence[str], command: Callable[..., int]) -> list[str]:
@@ -228,7 +228,7 @@ _SHARED: Final = {
     "frequency": "Use the cell of the run folder with this control rate (Hz).",
     "seed": "Use the cell and the member of the run folder with this seed.",
     "quiet": "Print errors only.",
-    "format": "Print text, or only the tables as JSON, CSV or Markdown.",
+    "format": "Print text, or only the tables as JSON, CSV, Markdown or LaTeX (with booktabs).",
     "root_seed": "Root seed of the random numbers.",
     "workers": "Number of worker processes, one per core if not given.",
     "cluster": "Address of a Dask scheduler (tcp://host:8786), whose workers then run the cells.",

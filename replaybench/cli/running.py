@@ -301,8 +301,8 @@ def table(
             other axis that varies.
         output: File (.csv, .json, .md, .parquet) to which scores are also written. It has one row for each cell, which
             is one combination of settings.
-        format: text and md print tables. json and csv print the scores with all digits, as in --output, or the
-            comparison with --baseline or --compare.
+        format: text, md and latex (with booktabs) print tables. json and csv print the scores with all digits, as in
+            --output, or the comparison with --baseline or --compare.
     """
     from replaybench.cli.console import printing
     from replaybench.data.documents import as_rows, check_columns_file, rows_text, write_columns
@@ -350,7 +350,7 @@ def claims(
         claim: Show only the claim with this name.
         output: File to which verdicts are also written, as JSON.
         figure: File (.png, .svg or .pdf) to draw effects and verdicts into.
-        format: text and md print tables. json and csv print the verdicts with all digits.
+        format: text, md and latex print tables. json and csv print the verdicts with all digits.
     """
     from replaybench.cli.console import make_console, printing
     from replaybench.data.documents import rows_text

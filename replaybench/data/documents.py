@@ -8,6 +8,7 @@ import csv
 import io
 import json
 import math
+import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -128,9 +129,10 @@ def as_rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 
 def rows_text(rows: Sequence[Mapping[str, Any]], form: str) -> str:
-    """Return rows as text in the format `csv`, `md` (Markdown) or `json`.
+    """Return rows as text in the format `csv`, `md` (Markdown), `latex` or `json`.
 
-    JSON is a list of objects, with null in place of NaN and infinity. Other formats leave missing entries empty.
+    JSON is a list of objects, with null in place of NaN and infinity. Other formats leave missing entries empty. LaTeX
+    is a `tabular` with the rules of the package booktabs.
     """
     if form == "json":
         plain = [{key: json_value(value) for key, value in row.items()} for row in rows]
@@ -140,6 +142,10 @@ def rows_text(rows: Sequence[Mapping[str, Any]], form: str) -> str:
     if form == "md":
         lines = ["| " + " | ".join(_markdown_cell(cell) for cell in line) + " |" for line in cells]
         return "\n".join([lines[0], "|" + " --- |" * len(headings), *lines[1:]]) + "\n"
+    if form == "latex":
+        first, *others = (" & ".join(_latex_cell(cell) for cell in line) + r" \\" for line in cells)
+        begin, end = rf"\begin{{tabular}}{{{'l' * len(headings)}}}", r"\end{tabular}"
+        return "\n".join([begin, r"\toprule", first, r"\midrule", *others, r"\bottomrule", end]) + "\n"
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(cells)
     return text.getvalue()
@@ -148,6 +154,19 @@ def rows_text(rows: Sequence[Mapping[str, Any]], form: str) -> str:
 def json_value(value: Any) -> Any:
     """Return a value, or None in place of NaN and infinity, which JSON lacks."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+_LATEX: Final = str.maketrans(
+    {character: rf"\{character}" for character in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": "$<$", ">": "$>$"}
+    | {"−": "$-$", "≥": r"$\ge$", "≤": r"$\le$", "×": r"$\times$", "·": r"$\cdot$", "†": r"$\dagger$", "∞": r"$\infty$"}
+    | {"μ": r"$\mu$", "σ": r"$\sigma$", "γ": r"$\gamma$", "Δ": r"$\Delta$", "θ": r"$\theta$", "‖": r"$\|$", "–": "--"}
+)
+"""LaTeX for characters that have a meaning there, or that pdfLaTeX lacks."""
+
+
+def _latex_cell(value: Any) -> str:
+    return re.sub(r"(?<!\w)-(?=\d)", "$-$", str(value).replace("\n", " ").translate(_LATEX))
 
 
 def _markdown_cell(value: Any) -> str:

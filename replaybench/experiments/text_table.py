@@ -4,9 +4,10 @@ import contextlib
 import html
 import itertools
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rich import box
 from rich.cells import cell_len
@@ -155,16 +156,26 @@ class Collector(Console):
             self.found.append(_plain_table(each) if table else _plain(each, options.get("markup", True)))
 
     def text(self, form: str) -> str:
-        """Return the stored tables as Markdown (`md`), or the rows of all tables together as `json` or `csv`."""
+        """Return the stored tables as Markdown (`md`) or `latex`, or the rows of all tables as `json` or `csv`.
+
+        In the latter formats, a mean with its interval is three numbers.
+        """
         tables = [each for each in self.found if isinstance(each, PlainTable)]
         rows = [[dict(zip(each.headings, row, strict=True)) for row in each.rows] for each in tables]
-        if form == "md":
-            parts = [(each.title, rows_text(row, form), each.caption) for each, row in zip(tables, rows, strict=True)]
-            return "\n".join(f"{part.rstrip()}\n" for each in parts for part in each if part)
+        if form in ("md", "latex"):
+            note = "" if form == "md" else "% "
+            parts = [
+                (note + each.title, rows_text(row, form), "\n".join(note + line for line in each.caption.splitlines()))
+                for each, row in zip(tables, rows, strict=True)
+            ]
+            return "\n".join(f"{part.rstrip()}\n" for each in parts for part in each if part.strip("% "))
         named = [{"table": each.title} if len(tables) > 1 else {} for each in tables]
-        values = ({**name, **{key: _value(cell) for key, cell in row.items()}} for name, part in
-                  zip(named, rows, strict=True) for row in part)  # fmt: skip
-        return rows_text(list(values), form)
+        values = [
+            name | {key: value for cell in row.items() for key, value in _values(*cell)}
+            for name, part in zip(named, rows, strict=True)
+            for row in part
+        ]
+        return rows_text(values, form)
 
     def html(self) -> str:
         """Return all stored strings and tables as HTML."""
@@ -199,12 +210,29 @@ def _plain_table(table: Table | FittedTable) -> PlainTable:
     return PlainTable(title, headings, rows, caption)
 
 
-def _value(cell: str) -> str | int | float:
+_NUMBER: Final = r"[+−-]?[\d.]+"
+_INTERVAL: Final = re.compile(rf"({_NUMBER})(?: \[({_NUMBER}), ({_NUMBER})\]| \((?:no spread|one pair)\))?")
+_BOUNDS: Final = " [95 %]"
+
+
+def _values(heading: str, cell: str) -> Iterator[tuple[str, str | int | float | None]]:
+    """Yield the names and values of one cell, which are three for a mean with its interval."""
+    if not heading.endswith(_BOUNDS):
+        yield heading, _value(cell)
+        return
+    name, match = heading.removesuffix(_BOUNDS), _INTERVAL.fullmatch(cell)
+    mean, *ends = match.groups() if match else (cell, None, None)
+    yield name, _value(mean)
+    for end, value in zip(("low", "high"), ends, strict=True):
+        yield f"{name} {end}", None if value is None else _value(value)
+
+
+def _value(cell: str) -> str | int | float | None:
     for number in (int, float):
         with contextlib.suppress(ValueError):
-            value = number(cell.replace("−", "-"))
+            value = number(cell.replace("−", "-").replace(",", ""))
             return value if math.isfinite(value) else cell
-    return cell
+    return cell or None
 
 
 def _escaped(text: str) -> str:

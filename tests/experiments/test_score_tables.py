@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +28,7 @@ from replaybench.experiments.dataset import add_scores
 from replaybench.experiments.results_file import read_results, rescore, write_results
 from replaybench.experiments.study import Cell
 from replaybench.experiments.tables import score_tables
-from replaybench.experiments.text_table import FittedTable
+from replaybench.experiments.text_table import Collector, FittedTable
 from replaybench.reports.figures.distributions import paired_differences, performance_profiles
 from replaybench.runtime.errors import UserError
 
@@ -36,6 +37,25 @@ GOOD = dataclasses.replace(
 )
 HOPELESS = dataclasses.replace(GOOD, dp=-157.0, dp_mean=-157.0, change=np.nan)
 NO_GRID = dataclasses.replace(GOOD, dp=np.nan, dp_mean=np.nan, nodes=(), rule="", change=np.nan)
+
+
+def test_intervals_are_three_numbers_in_json_and_text_in_latex() -> None:
+    table = FittedTable(("strategy", "score [95 %]", "seeds"), ["strategy"], title="all_plants")
+    table.add("A_1", "-0.25 [−0.50, +0.10]", "1,200")
+    table.add("B & C", "0.5 (no spread)", "")
+    table.add("D", "same runs", "nan")
+    found = Collector()
+    found.print(table)
+    first, second, third = json.loads(found.text("json"))
+    assert first == {"strategy": "A_1", "score": -0.25, "score low": -0.5, "score high": 0.1, "seeds": 1200}
+    assert second == {"strategy": "B & C", "score": 0.5, "score low": None, "score high": None, "seeds": None}
+    assert (third["score"], third["seeds"]) == ("same runs", "nan")
+    assert found.text("csv").splitlines()[2] == "B & C,0.5,,,"
+    title, _, *lines = found.text("latex").splitlines()
+    assert title == "% all_plants"
+    assert lines[0] == r"\begin{tabular}{lll}"
+    assert lines[4] == r"A\_1 & $-$0.25 [$-$0.50, +0.10] & 1,200 \\"
+    assert lines[5].startswith(r"B \& C & 0.5")
 
 
 def finished(path: Path, reference: Reference = GOOD) -> xr.Dataset:
