@@ -269,7 +269,7 @@ def report(run: Path | str, output: Path | str | None = None) -> Result[Path]:
         The path of the HTML file, wrapped in a `Result`.
 
     Raises:
-        UserError: There are no results, the file `output` exists, or a library for reports is not installed.
+        UserError: There are no results, or the file `output` exists.
 
     Example:
         >>> replaybench.report("runs/mine")

@@ -5,9 +5,12 @@ import dataclasses
 import re
 import shlex
 import tomllib
+import typing
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from commands import Patch, call
@@ -15,7 +18,7 @@ from commands import Patch, call
 import replaybench
 from benchmarks.tables.marks import markdown, prose
 from replaybench.cli.main import COMMANDS
-from replaybench.controllers.registry import LEARNERS
+from replaybench.controllers.registry import LEARNERS, load_learner
 from replaybench.envs.registry import PLANTS
 from replaybench.experiments.plan import plan_warnings
 from replaybench.experiments.study import Study
@@ -160,6 +163,25 @@ def test_the_guides_are_followed_literally(guide: str, files: int, tmp_path: Pat
 def test_the_guides_show_the_examples_as_they_are(guide: str, example: str) -> None:
     shown, *_ = blocks(ROOT / "docs" / GUIDES[guide], "python")
     assert shown == (ROOT / "replaybench" / "examples" / example).read_text(encoding="utf-8")
+
+
+def keys(config: Any, prefix: str = "") -> Iterator[str]:
+    """Yield the settings of a data class, and those of its tables as `table.key`."""
+    for name, hint in typing.get_type_hints(config).items():
+        yield prefix + name
+        for kind in typing.get_args(hint) or (hint,):
+            if dataclasses.is_dataclass(kind):
+                yield from keys(kind, f"{prefix}{name}.")
+
+
+def test_the_table_of_settings_names_the_learners_that_have_them() -> None:
+    page = markdown(ROOT / "docs/reference/learners.md").partition("## Settings")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `([\w.]+)` \| .+ \| ([^|]+) \|$", page, re.MULTILINE)
+    assert len(rows) > 60
+    for setting, words in rows:
+        named = set(re.split(", ", words.removeprefix("all but "))) - {"all"}
+        named = {*LEARNERS.own} - named if words.startswith("all") else named
+        assert named == {name for name in LEARNERS.own if setting in keys(load_learner(name)[1])}, setting
 
 
 @pytest.fixture(scope="module")

@@ -224,6 +224,17 @@ def test_only_series_with_results_everywhere_are_ranked_over_all(tmp_path: Path)
     assert material.standings[Point(0, 0, 0)][0].series.strategy == "FULL[PER]"
 
 
+def test_each_name_of_a_filter_looks_as_its_curves_and_as_no_other(tmp_path: Path) -> None:
+    """There are eight colours; a ninth strategy has the first one's colour with other dashes."""
+    names = [f"Resv({100 * number})[Uniform]" for number in range(1, 11)]
+    data = made_results(["Magman"], ["DDPG"], names, [0.0], [50.0], seeds=2, episodes=10, ends=lambda *_: 0.5)
+    write_results(tmp_path / "results.nc", data)
+    [only] = assembly.filters(read_report_data(tmp_path))
+    looks = [(option.color, option.line) for option in only.options]
+    assert len(set(looks)) == 10
+    assert (looks[0][1], looks[0][0]) == ("none", looks[8][0])
+
+
 def test_failed_runs_are_counted_and_left_out(report: Path) -> None:
     material = read_report_data(report.parent)
     text = summarise(material).counted

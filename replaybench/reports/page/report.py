@@ -149,10 +149,8 @@ def filters(report: ReportData) -> list[Filter]:
         options = []
         for name in dict.fromkeys(getattr(one, axis) for one in report.series):
             one = first[name]
-            appearance = {"color": one.color}
-            if axis != colored:
-                appearance = {"line": theme.dash(one).replace("px", "").replace("solid", "none")}
-            options.append(Option(report.places(one)[axis], names[name], **appearance))
+            line = theme.dash(one).replace("px", "").replace("solid", "none")  # a ninth name has the first colour again
+            options.append(Option(report.places(one)[axis], names[name], one.color if axis == colored else "", line))
         chosen.append(Filter(axis, title, options, True))
     return [each for each in chosen if len(each.options) > 1]
 
