@@ -47,7 +47,8 @@ def stage() -> None:
     """Write all pages anew."""
     shutil.rmtree(PAGES, ignore_errors=True)
     (PAGES / "assets").mkdir(parents=True)
-    shutil.copyfile(ROOT / "docs" / "site.css", PAGES / "assets" / "site.css")
+    for name in ("site.css", "iframe-worker.js"):
+        shutil.copyfile(ROOT / "docs" / name, PAGES / "assets" / name)
     made = {
         "reference/commands.md": commands(),
         "reference/settings.md": settings(),

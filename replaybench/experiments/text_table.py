@@ -169,7 +169,7 @@ class Collector(Console):
                 for each, row in zip(tables, rows, strict=True)
             ]
             return "\n".join(f"{part.rstrip()}\n" for each in parts for part in each if part.strip("% "))
-        named = [{"table": each.title} if len(tables) > 1 else {} for each in tables]
+        named: list[dict[str, Any]] = [{"table": each.title} if len(tables) > 1 else {} for each in tables]
         values = [
             name | {key: value for cell in row.items() for key, value in _values(*cell)}
             for name, part in zip(named, rows, strict=True)
