@@ -19,6 +19,8 @@ from replaybench.runtime.kernel import cache_dir
 SOURCE: Final = Path(__file__).parent / "source"
 THREADS: Final = 256
 """Default number of threads in a thread block."""
+MOST_THREADS: Final = 512
+"""Largest number of threads in a thread block. A batch has at most one sample for each thread."""
 
 HOST_OPTIONS: tuple[str, ...] = ("-std=c++17", "-O1", "-shared", "-fPIC", "-Wno-unknown-pragmas", "-x", "c++")
 """Options of g++. They compile quickly, because tests compile many programs."""

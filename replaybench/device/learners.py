@@ -21,6 +21,7 @@ from replaybench.controllers.algorithms.td3 import TD3
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.networks.adam import Adam
 from replaybench.controllers.networks.mlp import PopulationMLP
+from replaybench.device.build import MOST_THREADS
 from replaybench.runtime.arrays import Floats32, Integers
 from replaybench.runtime.errors import UserError
 
@@ -106,6 +107,7 @@ def check(kind: type[Learner], config: Any, refer: bool = False) -> None:
         "parameter noise": getattr(getattr(config, "exploration", None), "form", "") == "parameter",
         'version = "first"': getattr(config, "version", "present") == "first",
         "networks without hidden layers": () in hidden,
+        f"a batch_size above {MOST_THREADS}": config.batch_size > MOST_THREADS,
     }
     if found := [reason for reason, present in reasons.items() if present]:
         raise UserError(f'{name} with {" and ".join(found)} runs on the CPU only; set device = "cpu"')

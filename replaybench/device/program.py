@@ -14,7 +14,7 @@ from replaybench.controllers.algorithms.dqn import DQN
 from replaybench.controllers.interface.noise import RunningGaussian, RunningProcess
 from replaybench.controllers.learner import Learner
 from replaybench.device.buffers import DeviceBuffers
-from replaybench.device.build import host_library, struct
+from replaybench.device.build import MOST_THREADS, host_library, struct
 from replaybench.device.learners import DeviceLearner
 from replaybench.device.plants import DevicePlant
 from replaybench.runtime.arrays import Floats
@@ -79,7 +79,7 @@ class Program:
     def __init__(self, plant: DevicePlant, learner: Learner, buffers: DeviceBuffers, schedule: Schedule) -> None:
         self.plant, self.learner, self.buffers, self.rounds = plant, learner, buffers, 0
         self.device_learner = DeviceLearner(learner)
-        self.threads = 512 if learner.batch_size > 32 else 256
+        self.threads = MOST_THREADS if learner.batch_size > 32 else 256
         exploration = _exploration(learner)
         self.source = "\n".join([self.device_learner.source, buffers.source, plant.source, '#include "run.cuh"\n'])
         floats = {"hot": 4 * self.device_learner.hot_size, "cold": 4 * self.device_learner.cold_size}

@@ -30,17 +30,18 @@ def pointer(array: NDArray[Any]) -> ctypes.c_void_p:
 
 
 @functools.cache
-def library(rules: str, by_age: bool = False) -> ctypes.CDLL:
+def library(rules: str, by_age: bool = False, threads: int = 256) -> ctypes.CDLL:
     defines = f"#define AGED {'true' if by_age else 'false'}\n#define BATCH_SIZE {B}\n"
-    return host_library(defines + rules + PARTS)
+    return host_library(defines + rules + PARTS, threads)
 
 
 class Member:
-    def __init__(self, strategy: str, capacity: int = 1000, member: int = 3) -> None:
+    def __init__(self, strategy: str, capacity: int = 1000, member: int = 3, threads: int = 256) -> None:
         self.buffers = DeviceBuffers(parse(strategy), FIELDS, capacity, B)
         self.memory = np.zeros((1, self.buffers.bytes), np.uint8)
         self.buffers.start(self.memory)
-        self.settings, self.member, self.library = self.buffers.settings, member, library(self.buffers.source)
+        self.settings, self.member = self.buffers.settings, member
+        self.library = library(self.buffers.source, threads=threads)
         for name, table in self.buffers.tables.items():
             setattr(self.settings, name, table.ctypes.data)
         self._call("replay_begin")
@@ -288,6 +289,15 @@ def test_importance_weights_correct_for_the_draws(normalise: bool) -> None:
         _, probability, weight = member.draw(progress)
         expected = (300 * probability) ** -beta
         np.testing.assert_allclose(weight, expected / expected.max() if normalise else expected, rtol=1e-6)
+
+
+def test_a_batch_may_have_as_many_samples_as_a_block_has_threads() -> None:
+    member = Member("FULL[PER]", capacity=500, threads=B)
+    member.numbered(0, 300)
+    few, many = member.draw(), Member("FULL[PER]", capacity=500)
+    many.numbered(0, 300)
+    for one, other in zip(few, many.draw(), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_normalised_weights_of_a_dominant_experience_are_1() -> None:

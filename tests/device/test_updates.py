@@ -32,7 +32,7 @@ int sizes(int which) {
                        (int)sizeof(Learner::Samples), (int)sizeof(LearnerSettings)};
     return all[which];
 }
-void update(float* hot, float* cold, Learner::Samples* batch, const LearnerSettings* settings, float step,
+void update(float* hot, float* cold, Learner::Samples* batch, const LearnerSettings* settings, int step,
             float* scratch) {
     Learner::update(hot, cold, *batch, *settings, step, scratch);
 }
@@ -98,7 +98,7 @@ class Host:
             hot, cold = (aligned_zeros(array.shape[1:], np.float32) for array in (self.hot, self.cold))
             hot[:], cold[:] = self.hot[m], self.cold[m]
             rows_of = map(pointer, (hot, cold, self.samples))
-            self.library.update(*rows_of, self.settings, ctypes.c_float(step), pointer(self.scratch))
+            self.library.update(*rows_of, self.settings, step, pointer(self.scratch))
             self.scratch[:] = np.nan
             self.hot[m], self.cold[m] = hot, cold
             deltas.append(rows[2 * s + a + 4 + max(self.smooth, 1), :size].copy())
@@ -288,6 +288,17 @@ def test_arrays_return_as_they_were() -> None:
     np.testing.assert_array_equal(other.log_temperature.parameters, learner.log_temperature.parameters)
 
 
+def test_delayed_updates_alternate_after_2_to_the_24_updates() -> None:
+    """Single precision cannot distinguish the numbers of successive updates from there on."""
+    learner = TD3(TD3Config(batch_size=10, actor_hidden=(6,), critic_hidden=(7,), actor_rate=0.1), setting(3, 1))
+    host, moved, observation = Host(learner, 64), [], np.ones((M, 3))
+    for step in range(2**24, 2**24 + 4):
+        before = host.act(observation)
+        host.update(batch(1, learner), step, noise(learner))
+        moved.append(bool((host.act(observation) != before).any()))
+    assert moved == [True, False, True, False]
+
+
 def test_what_runs_on_the_cpu_only_is_refused() -> None:
     with pytest.raises(UserError, match="TD3BC runs on the CPU only.*DDPG, TD3, SAC, DQN"):
         check_learner(TD3BC, TD3BCConfig())
@@ -295,7 +306,9 @@ def test_what_runs_on_the_cpu_only_is_refused() -> None:
         check_learner(SAC, SACConfig(version="first", temperature=0.2))
     with pytest.raises(UserError, match="DDPG with ReF-ER and layer normalisation and networks without hidden layers"):
         check_learner(DDPG, DDPGConfig(layer_norm=True, actor_hidden=()), refer=True)
-    check_learner(DQN, DQNConfig())
+    with pytest.raises(UserError, match="TD3 with a batch_size above 512 runs on the CPU only"):
+        check_learner(TD3, TD3Config(batch_size=513))
+    check_learner(DQN, DQNConfig(batch_size=512))
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -227,6 +227,7 @@ WORDS = ("sweep", "--plant", "PendulumDCSC", "--seeds", "2", "--episodes", "4", 
         (("--set", "device=cuda", "replayed_noise=true"), "replayed_noise"),
         (("--set", "device=cuda", "learner.DDPG.normalise.rewards=true"), "normalis"),
         (("--set", "device=cuda", "learner.DDPG.memory.units=8"), "a memory"),
+        (("--set", "device=cuda", "learner.DDPG.batch_size=600"), "a batch_size above 512"),
         (("--set", "device=gpu"), '"cuda:1" for one of several'),
     ],
 )

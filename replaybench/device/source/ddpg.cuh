@@ -45,7 +45,7 @@ template <class Shape> struct DDPG : Squashed<Shape, Shape::ACTION> {
     CONSTANT int STEPS = later(LOSS_AT + 1, later(2 * NC - 1, A == 1 ? 2 * NA - 1 : 0));
 
     static METHOD void update(float* hot, float* cold, Samples& batch, const LearnerSettings& settings,
-                              float step, float* scratch) {
+                              int step, float* scratch) {
         const auto row = [=](int r) { return scratch + r * STRIDE; };
         float *const ones = row(ONES), *const pi_target = row(PI_TARGET), *const pi = row(PI), *const d_pi = row(D_PI);
         float *const q = row(Q), *const d_q = row(D_Q), *const tape = row(CRITIC_TAPE), *const critic_seed = scratch + CRITIC_SEED;

@@ -40,7 +40,7 @@ template <class Shape> struct DQN {
     }
 
     static METHOD void update(float* hot, float* cold, Samples& batch, const LearnerSettings& settings,
-                              float step, float* scratch) {
+                              int step, float* scratch) {
         const auto row = [=](int r) { return scratch + r * STRIDE; };
         float *const q = row(Q), *const q_t = row(Q_T), *const ones = row(ONES);
         const float *const x = batch.observation[0], *const next = batch.next_observation[0];
@@ -75,7 +75,7 @@ template <class Shape> struct DQN {
         }
         const Backward<Critic, B> errors{pass, nullptr, nullptr, q_t, row(OTHER)};
         errors.all();
-        fit(errors, hot + TRAINED, cold, settings.critic, now, int(step) % settings.copy_every == 0 ? 1.0f : 0.0f);
+        fit(errors, hot + TRAINED, cold, settings.critic, now, step % settings.copy_every == 0 ? 1.0f : 0.0f);
     }
 
 private:

@@ -327,9 +327,9 @@ struct AdamStep {
     float size, epsilon, shrink, factor;
 };
 
-DEVICE AdamStep adam_step(const AdamSettings& s, float step) {
-    const float root = sqrt(-expm1(step * s.log_beta2));
-    return {s.rate * root / -expm1(step * s.log_beta1), s.epsilon * root, 1.0f - s.rate * s.decay, 1.0f};
+DEVICE AdamStep adam_step(const AdamSettings& s, int step) {
+    const float root = sqrt(-expm1((float)step * s.log_beta2));
+    return {s.rate * root / -expm1((float)step * s.log_beta1), s.epsilon * root, 1.0f - s.rate * s.decay, 1.0f};
 }
 
 struct alignas(8) Moments {

@@ -202,7 +202,8 @@ template <class Rules> struct Replay {
             if (count >= B && shared.edges_for != count) {
                 const double* const sums = settings.sampling_sums;
                 PHASE(thread) {
-                    if (thread <= B) shared.edges[thread] = ranks_below(sums, count, sums[count] * thread / B);
+                    for (int b = thread; b <= B; b += THREADS)
+                        shared.edges[b] = ranks_below(sums, count, sums[count] * b / B);
                 }
                 ONCE {
                     for (int b = 1; b < B; ++b) {  // each segment has at least one rank

@@ -30,7 +30,7 @@ template <class Shape> struct SAC : Squashed<Shape, 2 * Shape::ACTION> {
     }
 
     static METHOD void update(float* hot, float* cold, Samples& batch, const LearnerSettings& settings,
-                              float step, float* scratch) {
+                              int step, float* scratch) {
         const float alpha = exp(hot[TEMPERATURE]);
         const Both both{scratch, scratch + SEED};
         float *const head = both.row(HEAD), *const pi = both.row(PI), *const log_prob = both.row(LOG_PROB);

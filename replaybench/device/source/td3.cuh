@@ -23,9 +23,10 @@ template <class Shape> struct TD3 : Squashed<Shape, Shape::ACTION> {
     CONSTANT int SCRATCH = rounded_up(ACTOR_SEED + Actor::last(), 4);
 
     static METHOD void update(float* hot, float* cold, Samples& batch, const LearnerSettings& settings,
-                              float step, float* scratch) {
-        const bool delayed = int(step) % settings.policy_delay == 0;
-        const float actor_step = float(int(step) / settings.policy_delay), tau = delayed ? settings.tau : 0.0f;
+                              int step, float* scratch) {
+        const bool delayed = step % settings.policy_delay == 0;
+        const int actor_step = step / settings.policy_delay;
+        const float tau = delayed ? settings.tau : 0.0f;
         const float *const x = batch.observation[0], *const next = batch.next_observation[0];
         const Both both{scratch, scratch + SEED};
         float *const pi = both.row(PI), *const d_pi = both.row(D_PI), *const q = both.row(Both::Q);
@@ -38,7 +39,7 @@ template <class Shape> struct TD3 : Squashed<Shape, Shape::ACTION> {
                 errors.begin(shares);
                 shares(2, [&](int which) {
                     now[which] = which ? adam_step(settings.critic, step)
-                                       : adam_step(settings.actor, delayed ? actor_step : 1.0f);
+                                       : adam_step(settings.actor, delayed ? actor_step : 1);
                 });
             },
             [&](int a, int s, float4 value) {
