@@ -286,10 +286,11 @@ def mu_r(data: xr.Dataset, reward: xr.DataArray) -> xr.DataArray:
     """Compute the normalised score μ_r of rewards (de Bruin et al., 2018, section 5.1).
 
     The score is 0 for random control, and 1 for dynamic programming at the same noise and control rate. The score is
-    NaN if dynamic programming exceeds random control by less than a fifth of |reward of random control|.
+    NaN if dynamic programming is no better than random control, or exceeds it by less than a fifth of |reward of random
+    control|. `replaybench.baselines.references.no_score` returns this reason, which tables print.
     """
     span = data["reference_dp"] - data["reference_random"]
-    usable = span >= SMALLEST_SPAN * abs(data["reference_random"])
+    usable = (span > 0) & (span >= SMALLEST_SPAN * abs(data["reference_random"]))
     return (reward - data["reference_random"]) / span.where(usable)
 
 

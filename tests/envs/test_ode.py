@@ -15,6 +15,8 @@ from replaybench.envs.ode import rk4
 from replaybench.envs.ode.magman import TRACK_HIGH, TRACK_LOW, Magman
 from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
 from replaybench.envs.ode.plant import HALVINGS, OdePlant, describe_steps, step_choice, try_functions, wrap_angle
+from replaybench.envs.population import PopulationEnv
+from replaybench.runtime.errors import UserError
 
 
 def test_parameters_are_the_printed_ones() -> None:
@@ -226,6 +228,51 @@ def test_a_step_that_misses_the_tolerance_is_reported() -> None:
     assert not choice.met
     assert choice.step <= 10.0 / 2**HALVINGS
     assert "declare max_substep" in describe_steps(Sticking(tau=1.0), 0.1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Walled(Lag):
+    """A mass between stiff walls, which are outside the scale of its position."""
+
+    stiffness: float = 4e4
+    name = "Walled"
+    state_names, state_units, state_center, state_scale = ("x", "v"), ("m", "m/s"), (0.0, 0.0), (1.0, 1.0)
+    initial_state, reference_state = (0.0, 0.0), (0.0, 0.0)
+    frequency, episode_seconds = 50.0, 10.0
+
+    @staticmethod
+    def rhs(x: Vector, u: Vector, p: Params) -> tuple[float, ...]:
+        beyond = max(x[0] - 1.2, 0.0) + min(x[0] + 1.2, 0.0)
+        return x[1], u[0] - p[1] * beyond * (1.0 + 1e4 * beyond * beyond)
+
+
+def test_the_step_is_chosen_for_the_states_that_control_reaches() -> None:
+    """Walls just outside the scale of a state once gave one step per sample, and states that are not finite."""
+    plant = Walled()
+    choice = step_choice(plant)
+    assert choice.met
+    assert choice.step < 0.005
+    env, actions = PopulationEnv(plant, 2, nan_actions="fail"), np.array([[-1.0], [1.0]])
+    env.reset()
+    assert all(np.abs(env.step(actions)[4]["true_state"]).max() < 5 for _ in range(500))
+
+
+def test_a_state_that_is_not_finite_is_an_error_that_names_it() -> None:
+    plant = declared(Walled, max_substep=0.02)()
+    env, actions = PopulationEnv(plant, 2, nan_actions="fail"), np.array([[0.0], [1.0]])
+    env.reset()
+    with pytest.raises(
+        UserError, match=r"the state [xv] becomes .*1 Runge-Kutta step of 0\.02 s; declare a shorter max_sub"
+    ):
+        for _ in range(500):
+            env.step(actions)
+
+
+def test_a_step_choice_names_the_tolerance_that_it_misses() -> None:
+    choice = step_choice(Walled(stiffness=1e12))
+    assert not choice.met
+    assert choice.change > choice.limit
+    assert f"more than {choice.limit:g}" in describe_steps(Walled(stiffness=1e12), 50.0)
 
 
 def test_a_declared_step_replaces_the_chosen_one() -> None:

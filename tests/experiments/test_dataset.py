@@ -147,6 +147,8 @@ def test_references_stand_beside_and_close_ends_give_no_score(data: xr.Dataset) 
     assert data["dead"].sel(plant="Magman", strategy="FIFO[Uniform]", noise=0.0).item() == 0
     edge = xr.Dataset({"reference_dp": -8.0, "reference_random": -10.0})
     assert dataset.mu_r(edge, xr.DataArray(-9.0)).item() == 0.5
+    equal = xr.Dataset({"reference_dp": 0.0, "reference_random": 0.0})
+    assert np.isnan(dataset.mu_r(equal, xr.DataArray([-1.0, 0.0, 1.0]))).all()
 
 
 def test_rounds_are_told_from_episodes() -> None:

@@ -5,6 +5,7 @@ Numba compiles the functions of a plant. The kernels of `replaybench.envs.ode.rk
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -153,6 +154,15 @@ class RungeKutta(Engine):
 
     def advance(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
         self._kernel(self.observed, action, running, *self._steps, self.reward, self.terminated, self.event)
+        finite = np.isfinite(self.observed)
+        if not self.plant.saturates and not finite.all():
+            member, state = np.argwhere(~finite)[0]
+            step, count, _ = self._steps
+            raise UserError(
+                f"{self.plant.name}: the state {self.plant.state_names[state]} becomes {self.observed[member, state]} "
+                f"in a control step of {count} Runge-Kutta step{'s' * (count > 1)} of {step:.4g} s; declare a shorter "
+                "max_substep, or let project limit the state or terminated end the episode before"
+            )
 
 
 def try_functions(plant: OdePlant) -> str:
@@ -209,6 +219,8 @@ WORST: Final = 1e-2
 because, for example, friction may change its sign in a control step."""
 HALVINGS: Final = 6
 _TYPICAL: Final = 256  # number of tested states, in addition to the initial and the reference state
+_EPISODES: Final = 16  # number of tested episodes
+_LONGEST: Final = 1000  # largest number of control steps in a tested episode
 _LONGEST_PROJECTED: Final = 0.01  # longest step [s] of plants with `project`, which is called after each step
 
 
@@ -216,8 +228,13 @@ class StepChoice(NamedTuple):
     """A Runge-Kutta step, chosen by halving the step until the state after a control step hardly changes."""
 
     step: float  # [s]
-    change: float  # 95 % quantile over tested states of the change if the step is halved, relative to a state's scale
-    met: bool  # whether the changes are within the tolerance; else `step` is the shortest step that was tried
+    change: float  # change of the state if the step is halved, relative to the state's scale
+    limit: float  # tolerance of `change`: `TOLERANCE` for its 95 % quantile over tested states, `WORST` for its maximum
+
+    @property
+    def met(self) -> bool:
+        """Whether the change is within the tolerance. If not, `step` is the shortest step that was tried."""
+        return self.change <= self.limit
 
 
 @functools.cache
@@ -225,7 +242,8 @@ def step_choice(plant: OdePlant) -> StepChoice:
     """Return the longest Runge-Kutta step with which the state after a control step is accurate.
 
     Step doubling halves the step until the result changes by less than the tolerance. The tested states and actions are
-    fixed. They are spread evenly over the `state_range` and over the range of the actions.
+    fixed. They are spread evenly over the `state_range` and over the range of the actions. The largest change must also
+    be small in episodes of random control and of the lowest and the highest action, up to the `observation_limit`.
     """
     dt = 1.0 / plant.frequency
     low, high = state_range(plant)
@@ -260,11 +278,37 @@ def step_choice(plant: OdePlant) -> StepChoice:
     for _ in range(HALVINGS + 1):
         fine = after(dt, 2 * count)
         change = apart(fine, coarse)
-        usual = float(np.quantile(change, 0.95, method="higher"))
-        if usual <= TOLERANCE and change.max() <= WORST:
-            return StepChoice(dt / count, usual, met=True)
+        choice = StepChoice(dt / count, float(np.quantile(change, 0.95, method="higher")), TOLERANCE)
+        if choice.met and (worst := max(float(change.max()), _worst_in_episodes(plant, count, apart))) > WORST:
+            choice = choice._replace(change=worst, limit=WORST)
+        if choice.met:
+            break
         count, coarse = 2 * count, fine
-    return StepChoice(2 * dt / count, usual, met=False)
+    return choice
+
+
+def _worst_in_episodes(plant: OdePlant, count: int, apart: Callable[[Vector, Vector], Vector]) -> float:
+    """Return the largest change of a state if the Runge-Kutta step is halved, in the episodes that `step_choice` tests.
+
+    Actions are random, except for the lowest and the highest action in one episode each. An episode starts again where
+    it ends or passes the `observation_limit`. `count` is the number of Runge-Kutta steps in a control step, and `apart`
+    returns the changes `[N]` between states `[N, S]`.
+    """
+    dt, worst, draws = 1.0 / plant.frequency, 0.0, Stream(0, range(_EPISODES), "random controller")
+    start = np.tile(np.array(plant.initial_state, np.float64), (_EPISODES, 1))
+    state = start
+    for _ in range(min(plant.steps_per_episode(plant.frequency), _LONGEST)):
+        action = 2.0 * draws.uniform(len(plant.action_names)) - 1.0
+        action[0], action[1] = -1.0, 1.0
+        inputs, coarse, fine = plant.denormalise_action(action), state.copy(), state.copy()
+        rk4.advance(plant, coarse, inputs, dt, count)
+        _, terminated = rk4.advance(plant, fine, inputs, dt, 2 * count)
+        worst = max(worst, float(apart(fine, coarse).max()))
+        if worst > WORST:
+            break
+        inside = (np.abs(plant.normalise_state(fine)) <= plant.observation_limit).all(axis=1)
+        state = np.where((inside & ~terminated)[:, None], fine, start)
+    return worst
 
 
 def describe_steps(plant: Plant, frequency: float) -> str:
@@ -277,7 +321,7 @@ def describe_steps(plant: Plant, frequency: float) -> str:
     choice, count = step_choice(plant), rk4.substeps(plant, 1.0 / frequency)
     text = f"{count} Runge-Kutta step{'s' * (count != 1)} a sample, chosen by step doubling: steps of "
     text += f"{choice.step:.4g} s, half of which changes a state by {choice.change:.1g} of its scale"
-    short = f", which is more than {TOLERANCE:g}: declare max_substep if the plant jumps, as at a stop"
+    short = f", which is more than {choice.limit:g}: declare max_substep if the plant jumps, as at a stop"
     return text + short * (not choice.met)
 
 

@@ -7,6 +7,7 @@ during a run. This object holds the state of the part for all members (independe
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from abc import ABC, abstractmethod
@@ -119,6 +120,8 @@ class Term:
     """Whether the notation writes the values of parameters even if these are the defaults."""
     keywords: ClassVar[bool] = False
     """Whether the notation always writes `parameter=value`, because a value alone is ambiguous."""
+    largest_bare: ClassVar[float] = math.inf
+    """Largest value of the first parameter for which the notation accepts and writes the value alone."""
     no_parameters: ClassVar[str] = ""
     """Error message if a user gives parameters to a term that has none, or empty for the usual message."""
 
@@ -139,6 +142,11 @@ class Term:
         hint = typing.get_type_hints(cls)[parameter]
         return typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
 
+    @classmethod
+    def clear(cls, value: Any) -> bool:
+        """Return whether a value without a name is clearly that of the first parameter."""
+        return not (isinstance(value, int | float) and cls.largest_bare < value < math.inf)
+
     def __str__(self) -> str:
         first, _, second = self.written_name().partition("+")
         behind = f"+{second}{getattr(self, self.second).in_brackets()}" if self.second else ""
@@ -154,7 +162,7 @@ class Term:
         }
         if not changed:
             return ""
-        if list(changed) == list(fields)[:1] and not self.keywords:
+        if list(changed) == list(fields)[:1] and not self.keywords and self.clear(getattr(self, next(iter(fields)))):
             return f"({next(iter(changed.values()))})"
         return "(" + ", ".join(f"{name}={value}" for name, value in changed.items()) + ")"
 

@@ -257,6 +257,12 @@ def _arguments(kind: type[Term], term: _Written) -> dict[str, Any]:
         if target in arguments:
             raise UserError(f"strategy {whole!r}: {name} has {target} twice")
         arguments[target] = _value(value, kind.kinds(target), f"strategy {whole!r}: {target} of {name}")
+        if place == 0 and not key and not kind.clear(arguments[target]):
+            other = f" or {name}(capacity={value}) for the capacity" if "capacity" in fields else ""
+            raise UserError(
+                f"strategy {whole!r}: {name}({value}) is not clear; write {name}({target}={value}) for the exponent"
+                f"{other}"
+            )
     return arguments
 
 

@@ -39,6 +39,7 @@ class PERprop(Sampling):
     epsilon: float = 1e-6
     feedback = ("td_error",)
     by_place = steady = True
+    largest_bare = 10.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha < np.inf:
@@ -206,6 +207,7 @@ class PER(Sampling):
     orders = ("td_error",)
     feedback = ("td_error",)
     steady = True
+    largest_bare = 10.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha < np.inf:

@@ -100,6 +100,7 @@ class _Ranked(Retention):
     alpha: float = 1.0
     segments: int | Literal["authors"] | None = "authors"
     slot_bytes = 12  # the order also stores ages, to rank equal metrics
+    largest_bare = 10.0
 
     def __post_init__(self) -> None:
         super().__post_init__()

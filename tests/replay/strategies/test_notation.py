@@ -188,6 +188,11 @@ def test_parts_and_their_parameters_become_a_strategy() -> None:
         *((f"Drop({wrong})*FIFO[Uniform]", "[0, 1)") for wrong in ("1.0", "-0.1")),
         *((f"FIFO[PERprop(epsilon={wrong})]", "finite number above 0") for wrong in ("0.0", "inf")),
         *((f"{wrong})[Uniform]", "α must be") for wrong in ("TDE(-1", "TDE(nan", "Expl(inf")),
+        *(
+            (f"{wrong}[Uniform]", f"write {term}(alpha=1000) for the exponent or {term}(capacity=1000) for the")
+            for term, wrong in (("TDE", "TDE(1000)"), ("TDE", "TDE_1000"), ("Expl", "Expl(1000, none)"))
+        ),
+        *((f"FIFO[{wrong}]", f"{wrong[:3]}") for wrong in ("PER(11)", "PERprop(11)", "ERE+PER(11)")),
         *((f"TDE(segments={wrong})[Uniform]", "segments") for wrong in ("0", "2.5", "all")),
         *((f"FIFO[PER+{wrong})]", "[0, 1]") for wrong in ("IS(1.2", "IS(0.5, -0.1", "FIS(2.0")),
         ("Synth*FIFO[Uniform]", "e.g. Synth(state=0.1)"),
@@ -201,6 +206,11 @@ def test_errors_are_one_line_with_the_remedy(text: str, words: str) -> None:
         parse(text)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_large_exponent_is_written_with_its_name() -> None:
+    assert str(parse("TDE(alpha=1000)[PER(10)]")) == "TDE(alpha=1000.0)[PER(10.0)]"
+    assert parse("TDE(alpha=1000)[Uniform]").retention == TDE(1000.0)
 
 
 def test_a_bounded_retention_may_name_its_capacity() -> None:
