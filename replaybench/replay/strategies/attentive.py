@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.replay.storage.columns import Indices, borrow, request
+from replaybench.replay.storage.columns import Indices, borrow
 from replaybench.replay.strategies.interface import BufferView, Context, Draws, RunningSampling
 from replaybench.replay.strategies.uniform import Annealed
 from replaybench.runtime.arrays import Floats, Floats32, Integers
@@ -37,7 +37,7 @@ class _Scratch(NamedTuple):
     """Temporary arrays for drawing n candidate experiences, from which AER selects a batch.
 
     Attributes:
-        slots: Candidate slots of one member and of the next member, shape `[2, n]`.
+        slots: Candidate slots, shape `[n]`.
         similarity: Similarity of each candidate to the agent's state, shape `[n]`.
         norm: Squared norm of each candidate's observation, shape `[n]`.
         seen: Hash table of drawn slots; int64, shape `[2^q]`. Entries below `turn` << 32 are from earlier draws.
@@ -56,7 +56,7 @@ class _Scratch(NamedTuple):
 def _scratch(n: int) -> _Scratch:
     table = np.full(1 << (4 * n).bit_length(), -1, np.int64)
     turn, pool = np.zeros(1, np.int64), np.zeros(2 * n, np.int64)
-    return _Scratch(np.zeros((2, n), np.int64), np.zeros(n), np.zeros(n), table, turn, pool)
+    return _Scratch(np.zeros(n, np.int64), np.zeros(n), np.zeros(n), table, turn, pool)
 
 
 class _RunningAER(RunningSampling):
@@ -74,15 +74,14 @@ class _RunningAER(RunningSampling):
             self.scratch = _scratch(wanted)
         draws.rate_factor[:] = widening
         span = self.columns.spans["observation"]
-        rows, serial, state = self.columns.rows, self.columns.serial, np.ascontiguousarray(context.state)
-        _draw_similar(self.stream.state, rows, serial, span.start, state, count, wanted, self.scratch, draws)
+        state = np.ascontiguousarray(context.state)
+        _draw_similar(self.stream.state, self.columns.rows, span.start, state, count, wanted, self.scratch, draws)
 
 
 @kernel
 def _draw_similar(
     stream: NDArray[np.uint64],
     rows: Floats32,
-    serial: NDArray[np.uint32],
     first: int,
     state: Floats32,
     count: Indices,
@@ -90,28 +89,19 @@ def _draw_similar(
     scratch: _Scratch,
     draws: Draws,
 ) -> None:
-    own, members = borrow(scratch), draws.idx.shape[0]
-    for ahead in range(members + 1):
-        if ahead < members:  # a member's states are prefetched while those of the previous member are compared
-            slots = scratch.slots[ahead & 1]
-            _draw_distinct(stream[ahead], count[ahead], min(wanted, count[ahead]), slots, own)
-            for i in range(min(wanted, count[ahead])):
-                request(rows, (ahead * rows.shape[1] + slots[i]) * rows.shape[2] + first)
-        if ahead == 0:
-            continue
-        m, n = ahead - 1, min(wanted, count[ahead - 1])
-        slots = scratch.slots[m & 1]
-        _compare(rows, m, first, state[m], n, slots, own)
-        _keep_best(n, slots, own, draws.idx[m])
-        for b in range(draws.idx.shape[1]):
-            request(serial, m * serial.shape[1] + draws.idx[m, b])  # their rows are in cache already
-            draws.probability[m, b] = np.nan
+    own = borrow(scratch)
+    for m in range(draws.idx.shape[0]):
+        n = min(wanted, count[m])
+        _draw_distinct(stream[m], count[m], n, own)
+        _compare(rows, m, first, state[m], n, own)
+        _keep_best(n, own, draws.idx[m])
+        draws.probability[m] = np.nan
 
 
 @kernel
-def _keep_best(n: int, slots: Indices, scratch: _Scratch, kept: Indices) -> None:
+def _keep_best(n: int, scratch: _Scratch, kept: Indices) -> None:
     """Write the B most similar of n candidates to `kept` in draw order. If n < B, candidates are repeated."""
-    count, similarity = min(kept.size, n), scratch.similarity
+    count, slots, similarity = min(kept.size, n), scratch.slots, scratch.similarity
     bar = np.partition(similarity[:n], n - count)[n - count]  # similarity of the last of the best
     above = 0
     for i in range(n):
@@ -128,8 +118,9 @@ def _keep_best(n: int, slots: Indices, scratch: _Scratch, kept: Indices) -> None
 
 
 @kernel
-def _draw_distinct(stream: NDArray[np.uint64], count: int, n: int, slots: Indices, scratch: _Scratch) -> None:
+def _draw_distinct(stream: NDArray[np.uint64], count: int, n: int, scratch: _Scratch) -> None:
     """Draw n of `count` slots without replacement, by redrawing repeated slots or by a shuffle of all slots."""
+    slots = scratch.slots
     if count < 2 * n:
         for i in range(count):
             scratch.pool[i] = i
@@ -153,14 +144,14 @@ def _draw_distinct(stream: NDArray[np.uint64], count: int, n: int, slots: Indice
 
 
 @kernel
-def _compare(rows: Floats32, m: int, first: int, state: Floats32, n: int, slots: Indices, scratch: _Scratch) -> None:
+def _compare(rows: Floats32, m: int, first: int, state: Floats32, n: int, scratch: _Scratch) -> None:
     own = 0.0
     for s in range(state.size):
         own += np.float64(state[s]) * np.float64(state[s])
     for i in range(n):
         product, norm = 0.0, 0.0
         for s in range(state.size):
-            stored = np.float64(rows[m, slots[i], first + s])
+            stored = np.float64(rows[m, scratch.slots[i], first + s])
             product += stored * np.float64(state[s])
             norm += stored * stored
         scratch.similarity[i], scratch.norm[i] = product, norm
