@@ -258,7 +258,9 @@ def test_big_endian_is_read(tmp_path: Path) -> None:
 SMALL: dict[str, Any] = {"data": {"time": TIME, "theta": THETA, "on": THETA > 0.1}, "u": TIME[:, None], "note": "rig"}
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(st.data())
 @pytest.mark.parametrize("save", [save5, *slow([save7, save73])])
 def test_no_damage_gives_a_traceback(save: Any, tmp_path: Path, data: st.DataObject) -> None:

@@ -342,7 +342,9 @@ def test_a_column_has_to_fit_as_it_is_unpacked(tmp_path: Path, monkeypatch: Patc
     refuses(r"holds more than .* GiB of numbers", read_log, tmp_path / "a.parquet")
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(st.data())
 def test_no_damage_gives_a_traceback(tmp_path: Path, data: st.DataObject) -> None:
     source = tmp_path / "whole.parquet"

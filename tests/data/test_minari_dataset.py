@@ -173,7 +173,9 @@ def test_a_dataset_cannot_make_us_run_anything(root: Path) -> None:
     assert not (root / "ran").exists()
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(st.data())
 def test_no_damage_gives_a_traceback(root: Path, monkeypatch: Patch, data: st.DataObject) -> None:
     monkeypatch.setattr(table, "MAX_BYTES", 1 << 22)
