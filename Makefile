@@ -60,7 +60,7 @@ clean:               ## Remove the environment, runs and caches of this folder
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) torch
-	$(PIP) -e ".[report]"
+	$(PIP) -e .
 	@touch $@
 
 $(DEV): $(STAMP)

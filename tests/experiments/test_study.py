@@ -130,8 +130,12 @@ def test_only_cells_with_corrected_numbers_have_a_later_version() -> None:
     first = {"learners": ("SAC",), "learner": {"SAC": {"version": "first", "temperature": 0.2}}}
     memory = {"learners": ("DDPG",), "learner": {"DDPG": {"memory": {"units": 8}}}}
     weighted, everywhere = ("FIFO[PERprop+IS]",), ("FIFO[PERprop+IS(all_networks=true)]", "FIFO[PERprop]")
-    later = [{**first, "strategies": weighted}, {**memory, "evaluate_every_steps": 400}]
-    same = [{**first, "strategies": everywhere}, {"learners": ("SAC",), "strategies": weighted}, memory]
+    later: list[dict[str, Any]] = [{**first, "strategies": weighted}, {**memory, "evaluate_every_steps": 400}]
+    same: list[dict[str, Any]] = [
+        {**first, "strategies": everywhere},
+        {"learners": ("SAC",), "strategies": weighted},
+        memory,
+    ]
     same += [{"evaluate_every_steps": 400}]
     for version, changes in [(PARTIAL_VERSION, change) for change in later] + [(NUMERICS_VERSION, c) for c in same]:
         assert {cell.numerics for cell in small_study(**changes).cells()} == {version}
