@@ -28,11 +28,8 @@ from replaybench.experiments.study import Study
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "build" / "site-pages"
-WRITTEN = {
-    path: path.relative_to(ROOT / "docs").with_suffix(".md").as_posix()
-    for path in sorted((ROOT / "docs").rglob("*"))
-    if path.suffix in (".md", ".ipynb")
-} | {
+WRITTEN = {path: path.relative_to(ROOT / "docs").as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))} | {
+    EXAMPLES / "from_python.ipynb": "tutorials/from-python.md",
     ROOT / "README.md": "index.md",
     ROOT / "CONTRIBUTING.md": "contributing.md",
     ROOT / "CHANGELOG.md": "changelog.md",
@@ -58,6 +55,11 @@ def stage() -> None:
     }
     made |= {f"reference/plants/{name}.md": plant_page(name) for name in PLANTS.own if is_installed(name)}
     made |= {name: linked(markdown(source), source) for source, name in WRITTEN.items()}
+    for notebook in EXAMPLES.glob("*.ipynb"):
+        shutil.copyfile(notebook, PAGES / "assets" / notebook.name)
+        made[WRITTEN[notebook]] += (
+            f"\n[Download this page as a notebook](../assets/{notebook.name}), with its outputs.\n"
+        )
     for name, text in made.items():
         (PAGES / name).parent.mkdir(parents=True, exist_ok=True)
         (PAGES / name).write_text(text, encoding="utf-8")

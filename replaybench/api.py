@@ -74,7 +74,7 @@ class Result(Generic[T]):
 
     def __repr__(self) -> str:
         text = io.StringIO()
-        self._show(Console(file=text, width=120, emoji=False, force_jupyter=False))
+        self._show(Console(file=text, width=120, emoji=False, force_jupyter=False, force_terminal=False))
         return text.getvalue().rstrip()
 
     def _repr_html_(self) -> str:

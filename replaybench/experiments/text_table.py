@@ -178,17 +178,25 @@ class Collector(Console):
         return rows_text(values, form)
 
     def html(self) -> str:
-        """Return all stored strings and tables as HTML."""
+        """Return all stored strings and tables as HTML.
+
+        A column with equal values in all rows is written once above the table, and a wide table can be scrolled.
+        """
         parts = []
         for part in self.found:
             if isinstance(part, str):
                 parts.append(f"<p>{_escaped(part)}</p>")
                 continue
-            lines = [[f"<th>{_escaped(heading)}</th>" for heading in part.headings]]
-            lines += [[f"<td>{_escaped(cell)}</td>" for cell in row] for row in part.rows]
+            columns = dict(zip(part.headings, zip(*part.rows, strict=True), strict=True)) if part.rows else {}
+            same = {heading: cells[0] for heading, cells in columns.items() if len(cells) > 1 and len({*cells}) == 1}
+            shown = [place for place, heading in enumerate(part.headings) if heading not in same]
+            lines = [[f"<th>{_escaped(part.headings[place])}</th>" for place in shown]]
+            lines += [[f"<td>{_escaped(row[place])}</td>" for place in shown] for row in part.rows]
             rows = "".join(f"<tr>{''.join(line)}</tr>" for line in lines)
-            title, caption = _escaped(part.title), _escaped(part.caption)
-            parts.append(f"<p><b>{title}</b></p><table>{rows}</table><p><small>{caption}</small></p>")
+            common = ", ".join(f"{heading} {value}" for heading, value in same.items() if value)
+            above = f"<p><b>{_escaped(part.title)}</b>{f'<br>all: {_escaped(common)}' if common else ''}</p>"
+            below = f"<p><small>{_escaped(part.caption)}</small></p>"
+            parts.append(f'{above}<div style="overflow-x: auto"><table>{rows}</table></div>{below}')
         return "\n".join(parts)
 
 

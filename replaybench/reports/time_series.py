@@ -110,7 +110,8 @@ def show_episode(
             write_figure(figure_of(scene, episodes), path)
     else:
         write_columns(path, columns_of(scene, episodes))
-    scores = [float(scene.plant.episode_score(one.rewards.sum(), np.int64(len(one.rewards)))) for one in episodes]
+    totals, lengths = np.array([(one.rewards.sum(), len(one.rewards)) for one in episodes]).T
+    scores = scene.plant.episode_score(totals, lengths.astype(np.int64))
     digits = decimals(scores)
     print(f"plot     {path}")
     for one, score in zip(episodes, scores, strict=True):

@@ -406,8 +406,10 @@ def test_a_verdict_names_the_best_strategy_and_its_significance(run: Path) -> No
     assert "no μ_r" in verdict(many)
 
 
-def test_results_show_in_notebooks(run: Path) -> None:
+def test_results_show_in_notebooks(run: Path, monkeypatch: Patch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as a notebook's kernel sets it
     found = replaybench.open_results(run)
+    assert "\x1b" not in repr(found)
     assert isinstance(found.data, xr.Dataset)
     assert found["mu_final"].dims == found.data["mu_final"].dims
     assert found.sizes == found.data.sizes

@@ -31,7 +31,8 @@ PAGES = [
     ROOT / "CHANGELOG.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "benchmarks/README.md",
-    *sorted(path for path in (ROOT / "docs").rglob("*") if path.suffix in (".md", ".ipynb")),
+    ROOT / "replaybench/examples/from_python.ipynb",
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
 GUIDES = {
     "plant": "tutorials/own-plant.md",

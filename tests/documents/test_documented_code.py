@@ -18,7 +18,7 @@ from benchmarks.tables.marks import markdown
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-FIRST = ["README.md", "docs/tutorials/from-python.ipynb", "docs/tutorials/first-study.md"]
+FIRST = ["README.md", "replaybench/examples/from_python.ipynb", "docs/tutorials/first-study.md"]
 """Pages whose runs the others read."""
 ELSEWHERE = ["docs/tutorials/own-plant.md", "docs/how-to/add-a-strategy.md", "docs/how-to/add-a-learner.md"]
 """Guides that `test_docs.py` follows."""
@@ -32,7 +32,7 @@ SHORTER = {
     "range(50)": "range(4)",
     "islice(stream, 1000)": "islice(stream, 3)",
     "learn(10_000)": "learn(120)",
-    'strategies=("FIFO[Uniform]", "FULL[PER]"), seeds=4, episodes=40': 'strategies=("FULL[PER]",), seeds=4, episodes=6',
+    "seeds=8, episodes=120": "seeds=4, episodes=6",
 }
 """Long commands, and shorter ones that tests run instead."""
 
@@ -85,7 +85,7 @@ def shortened(text: str) -> str:
 def a_cell(run: str) -> str:
     """Return the id of a run's cell that most pages have in mind."""
     cells = json.loads(Path(run, "provenance.json").read_text(encoding="utf-8"))["cells"]
-    wanted = {"plant": "PendulumDCSC", "strategy": "FULL[PER]", "noise": 0.0, "frequency": 50.0}
+    wanted = {"plant": "PendulumDCSC", "strategy": "FULL[Uniform]", "noise": 0.0, "frequency": 50.0}
     (found,) = (name for name, facts in cells.items() if wanted.items() <= facts["cell"].items())
     return str(found)
 

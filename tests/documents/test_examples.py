@@ -1,5 +1,7 @@
 """Every example runs."""
 
+import json
+import re
 import runpy
 import shutil
 import sys
@@ -23,6 +25,18 @@ EXAMPLES = ROOT / "replaybench" / "examples"
 
 def load(name: str, folder: Path = EXAMPLES) -> ModuleType:
     return import_file(folder / f"{name}.py", "Python", name)
+
+
+def test_the_notebook_has_its_outputs_and_teaches_something() -> None:
+    """It shows what its code printed, without errors and without places on the machine that ran it."""
+    text = (EXAMPLES / "from_python.ipynb").read_text(encoding="utf-8")
+    cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    shown = [output for cell in cells for output in cell["outputs"]]
+    assert {output["output_type"] for output in shown} <= {"execute_result", "display_data", "stream"}
+    assert any("image/png" in output.get("data", {}) for output in shown)
+    assert "significantly better" in text
+    assert all("Warning" not in "".join(output.get("text", "")) for output in shown)
+    assert not re.search(r"/(?:tmp|home|root|work)/|widget-view", text)
 
 
 def test_from_python_learns(capsys: Capsys) -> None:

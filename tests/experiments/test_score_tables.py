@@ -58,6 +58,17 @@ def test_intervals_are_three_numbers_in_json_and_text_in_latex() -> None:
     assert lines[5].startswith(r"B \& C & 0.5")
 
 
+def test_equal_columns_of_a_table_are_once_above_it_in_html() -> None:
+    table = FittedTable(("Hz", "strategy", "note"), ["strategy"], title="scores")
+    table.add("50", "A<b>", "")
+    table.add("50", "B", "")
+    found = Collector()
+    found.print(table)
+    html = found.html()
+    assert "<b>scores</b><br>all: Hz 50</p>" in html
+    assert "<table><tr><th>strategy</th></tr><tr><td>A&lt;b&gt;</td></tr><tr><td>B</td></tr></table>" in html
+
+
 def finished(path: Path, reference: Reference = GOOD) -> xr.Dataset:
     study = small_study(seeds=3, episodes=30)
     rng = np.random.Generator(np.random.PCG64(7))
