@@ -3,6 +3,8 @@
 A sweep computes all cells of a study. A cell is one combination of settings, with seeds that run together.
 """
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import json
@@ -63,6 +65,11 @@ class Plan:
     disk_bytes: int
     most_disk_bytes: int
 
+    def refreshed(self, folder: RunFolder) -> Plan:
+        """Return the same plan with the cells that are unfinished now. Another sweep may have finished some."""
+        unfinished, same = _unfinished(self.cells, folder)
+        return dataclasses.replace(self, open=unfinished, shared=same)
+
 
 def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
     """List a study's cells (combinations of settings), and estimate memory and disk space of the unfinished cells.
@@ -72,8 +79,7 @@ def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
     workers = workers if study.device == "cpu" else min(workers, DEVICE_CELLS)
     with names_from(study.folder):
         cells = study.cells()
-        same = shared(cells, folder)
-        todo = [c for c in cells if c.id not in same and not folder.finished(c.id)]
+        todo, same = _unfinished(cells, folder)
         _trial_warnings(todo)  # raises an error for plants that cannot be used
         built: dict[str, tuple[Replay, int, int, int]] = {}
         needs = for_each(todo, lambda cell: _bytes(cell, built))
@@ -88,6 +94,12 @@ def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
     most = disk + sum(sizes[:workers])
     memory = sum(tasks[:workers]) + min(workers, len(tasks)) * _WORKER_BYTES
     return Plan(cells, todo, same, memory, disk, most)
+
+
+def _unfinished(cells: Sequence[Cell], folder: RunFolder) -> tuple[list[Cell], dict[str, Cell]]:
+    """Return the cells (combinations of settings) to compute, and those whose results are copied, as in `shared`."""
+    same = shared(cells, folder)
+    return [cell for cell in cells if cell.id not in same and not folder.finished(cell.id)], same
 
 
 def _reference_sizes(study: Study, cells: Sequence[Cell]) -> list[int]:

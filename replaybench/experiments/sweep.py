@@ -99,7 +99,7 @@ def run_sweep(
         check_cluster(cluster)
     with names_from(study.folder), folder.locked():
         folder.remove_partial_files()
-        todo = plan(study, folder, workers)  # again, because another sweep may have held the lock
+        todo = planned.refreshed(folder)  # another sweep may have held the lock
         _record_study(study, todo.cells, folder, console, figures)
         conditions = reference_cells(todo.cells)
         jobs = _jobs(study, conditions, todo.open, folder if cluster is None else None, checkpoint_seconds)

@@ -322,6 +322,25 @@ def test_one_is_computed_and_its_results_stand_under_each_name(tmp_path: Path, m
     assert plan(study, folder, 1).shared == {}
 
 
+def test_a_sweep_plans_once_and_leaves_out_what_another_one_finishes_meanwhile(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    study, folder = make_study("FIFO[Uniform]"), RunFolder(tmp_path / "run")
+    [cell] = study.cells()
+
+    def planned(*given: Any) -> Any:
+        made = plan(*given)
+        run_cell(cell, folder.cell(cell.id), "final")
+        return made
+
+    planning, here = Mock(side_effect=planned), Mock(side_effect=run_here)
+    monkeypatch.setattr(module, "plan", planning)
+    monkeypatch.setattr(module, "run_locally", here)
+    assert run_sweep(study, folder.path, 1, None, checkpoint_seconds=60.0, console=Console(quiet=True)).status == 0
+    planning.assert_called_once()
+    assert cell.id not in {job.key for job in here.call_args.args[1]}
+
+
 CODE = provenance.this_code()
 
 

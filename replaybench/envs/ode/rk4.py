@@ -4,6 +4,11 @@ Numba does not cache functions that close over other compiled functions. It also
 function itself. The compiled function is therefore written to a generated file. The name of that file contains a hash
 of the plant's functions, their helpers and constants, and the template below. Plants with equal content reuse the
 machine code of earlier processes.
+
+The generated code is not faster. A closure with loops over states and actions gives the same bits, and takes 0.98 to
+1.00 times as long for M = 1 copy, 0.96 to 1.14 for M = 8 and 0.48 to 1.03 for M = 50 (2026-11-28, four plants, minimum
+of 25 interleaved repetitions). But every process would compile it again, for 5 to 15 s on a busy machine. Loops also
+cannot index the result of a `rhs` that returns numbers of different types, such as `(x[1], 0)`.
 """
 
 import contextlib
