@@ -33,6 +33,7 @@ SHORTER = {
     "islice(stream, 1000)": "islice(stream, 3)",
     "learn(10_000)": "learn(120)",
     "seeds=8, episodes=120": "seeds=4, episodes=6",
+    "seeds=8,\n    episodes=120": "seeds=4,\n    episodes=6",
 }
 """Long commands, and shorter ones that tests run instead."""
 
