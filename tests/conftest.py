@@ -1,6 +1,6 @@
 """Tests see neither the working folder, the home folder and the temporary folder of others, nor each other's files.
 
-Compiled kernels and Matplotlib's list of fonts, which all tests share, lie in pytest's cache folder.
+Compiled kernels and Matplotlib's list of fonts, which all tests share, lie in `.pytest_cache` of the clone.
 """
 
 import os
@@ -16,9 +16,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the cache folder before kernels and Matplotlib are imported."""
-    os.environ.pop("REPLAYBENCH_CACHE", None)
-    assert config.cache is not None
-    shared = str(config.cache.mkdir("shared"))
+    shared = str(config.rootpath / ".pytest_cache" / "shared")
     os.environ.update({"XDG_CACHE_HOME": shared, "XDG_CONFIG_HOME": shared, "XDG_DATA_HOME": shared})
 
 

@@ -24,6 +24,6 @@ def test_each_test_finds_empty_folders(turn: str, tmp_path_factory: pytest.TempP
         (folder / "left").touch()
 
 
-def test_kernels_are_kept_between_runs(pytestconfig: pytest.Config) -> None:
-    assert pytestconfig.cache is not None
-    assert cache_dir().is_relative_to(pytestconfig.cache.mkdir("shared"))
+def test_kernels_are_kept_between_runs(tmp_path_factory: pytest.TempPathFactory) -> None:
+    assert tmp_path_factory.getbasetemp() not in cache_dir().parents
+    assert Path.home() not in cache_dir().parents
