@@ -188,7 +188,7 @@ def import_log(
             linearly and repeat the last action.
         encoding: Encoding of a text log, for example cp1251. If not given, UTF-8, UTF-16 and cp1252 are recognised.
         date_format: Format of dates in a text log for Python's strptime, for example %d/%m/%Y %H:%M:%S.
-        na: Words in a text log that stand for a missing number, for example -9999.
+        na: Words in a text log, or numbers in any log, that stand for a missing number, for example -9999.
         other_plant: Import a Minari dataset even if it names another environment than the plant.
     """
     from replaybench.cli.console import make_console

@@ -9,17 +9,18 @@ import contextlib
 import difflib
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
 import numpy as np
 
 from replaybench.data.logs.log import ROUNDING, Log, round_rate, sampling_rate, time_column
-from replaybench.data.logs.table import agrees, contradicts, split_title
+from replaybench.data.logs.table import agrees, split_title
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import OdePlant
-from replaybench.runtime.arrays import Bools, Integers
+from replaybench.runtime.arrays import Bools, Floats, Integers
 from replaybench.runtime.configuration import HERTZ, STEPS
 from replaybench.runtime.errors import Problems, UserError, unknown
 
@@ -28,6 +29,23 @@ EPISODE: Final = "episode"
 """Name of the column whose number changes where an episode begins."""
 TRUNCATED: Final = "truncated"
 """Name of the column that is nonzero in the last row of a truncated episode."""
+_COUNTS: Final = re.compile(
+    r"(episode|ep|run|trial|rollout|trajectory|traj)s?(ids?|index|idx|indices|numbers?|num|no|nr|count|counter)?"
+)
+"""Names, without case and spaces, of columns whose number changes where an episode begins."""
+_LASTS: Final = re.compile(
+    r"(is)?(done|terminal|timeout|truncated|truncation|termination|finished)s?|is(last|end|terminated|timedout)"
+    r"|(episode|ep|run|trial)s?(end|ends|ended|done|over)|endof(episode|run|trial)"
+)
+"""Names of columns that are nonzero in the last row of an episode."""
+_FIRSTS: Final = re.compile(
+    r"isfirst|isreset|resets?|(episode|ep|run|trial)s?(start|starts|begin)|startof(episode|run|trial)"
+)
+"""Names of columns that are nonzero in the first row of an episode."""
+_FEW_CHANGES: Final = 0.5
+"""Largest share of rows at which a number of episodes changes. A number that changes more often counts steps."""
+_LISTED: Final = 5
+"""Largest number of columns that a note lists."""
 
 
 def parse_columns(tokens: Iterable[str]) -> dict[str, str]:
@@ -73,9 +91,10 @@ def match_columns(log: Log, plant: Plant, columns: Mapping[str, str], problems: 
                 continue
             if column in log.unusable:
                 log.column(column)  # raises the reason
-            if contradicts(log.unit(column), units.get(name, "")):
-                unit = f"{log.unit(column)}, {plant.name} has {name} in {units[name]}"
-                raise UserError(f"column {column!r} is in {unit}; give it in {units[name]}, or mend the unit if it is")
+            named = _fold(column) == _fold(name)
+            if name in units and (other := log.other_unit(column, units[name], named)):
+                other += f", {plant.name} has {name} in {units[name]}"
+                raise UserError(f"column {column!r} {other}; give it in {units[name]}, or mend the unit if it is")
             mapping[name] = column
     if not isinstance(plant, OdePlant) and "reward" not in mapping:
         problems.append(
@@ -131,7 +150,7 @@ def _column_of(log: Log, name: str, unit: str | None, titles: Sequence[str]) -> 
     if not found and unit is not None:
         bare = [title for title in titles if _fold(split_title(title)[0]) == _fold(name)]
         found = [title for title in bare if agrees(log.unit(title), unit)]
-        found = found or [title for title in bare if contradicts(log.unit(title), unit)]
+        found = found or [title for title in bare if log.other_unit(title, unit)]
     if len(found) > 1 and name not in found:
         raise UserError(
             f"the columns {' and '.join(map(repr, found))} may each be {name}; "
@@ -234,11 +253,19 @@ _EPISODE_GAP: Final = 10.0
 """Number of sample periods to insert between episodes. More than `GAP` periods separate episodes."""
 
 
-def separate_episodes(log: Log, mapping: Mapping[str, str], frequency: float | None, allow_missing: bool) -> Log:
+def separate_episodes(
+    log: Log,
+    mapping: Mapping[str, str],
+    frequency: float | None,
+    allow_missing: bool,
+    stated: Iterable[str] = (),
+    problems: Problems | None = None,
+) -> Log:
     """Return the log with a gap in time wherever an episode begins.
 
-    An episode begins where time decreases, where the column `episode` changes, and after a row whose `truncated` flag
-    is set.
+    An episode begins where time decreases, where the column `episode` changes, after a row whose `truncated` flag is
+    set, and at the first row of a block. Columns with usual names for such numbers and flags are used, too, unless
+    `stated` has `episode` or `truncated`. A note lists other columns that look like numbers or flags of episodes.
 
     Args:
         log: The log.
@@ -246,8 +273,26 @@ def separate_episodes(log: Log, mapping: Mapping[str, str], frequency: float | N
         frequency: Control rate in Hz, which is used if the log has no sample times.
         allow_missing: Whether empty cells are allowed. If they are, rows without an episode number are left out, and an
             empty `truncated` cell ends an episode. Otherwise, such rows and cells raise `UserError`.
+        stated: Names of the signals and flags whose column the user assigned.
+        problems: List of problems, to which unusable columns of episodes are added.
     """
-    if log.time is None and (frequency is None or not {EPISODE, TRUNCATED} & mapping.keys()):
+    free = [name for name in log.columns if name not in (*mapping.values(), log.time_from)]
+    usual = not {EPISODE, TRUNCATED} & {_fold(name) for name in stated}
+    marks = [name for name in free if usual and _marks(name, log.columns[name])]
+    if usual and problems is not None:
+        for name in log.unusable:
+            if name not in mapping.values() and _COUNTS.fullmatch(_fold(name)):
+                problems.append(
+                    f"column {name!r} seems to number the episodes, but {log.unusable[name]}; number the episodes, or "
+                    "rename the column if it does not"
+                )
+    if other := [name for name in free if name not in marks and _looks_like_mark(log.columns[name])]:
+        listed = ", ".join(map(repr, other[:_LISTED])) + (" …" if len(other) > _LISTED else "")
+        note = f"unused columns that look like flags or counters: {listed}; if one marks episodes, name it with "
+        note += "--columns truncated=COLUMN (set in an episode's last row) or episode=COLUMN (another in each episode)"
+        log = replace(log, notes=(*log.notes, note))
+    given = bool(marks) or log.blocks is not None or bool({EPISODE, TRUNCATED} & mapping.keys())
+    if log.time is None and (frequency is None or not given):
         return log
     time = np.arange(log.rows) / (frequency or 1.0) if log.time is None else log.time
     if EPISODE in mapping and allow_missing:
@@ -259,13 +304,61 @@ def separate_episodes(log: Log, mapping: Mapping[str, str], frequency: float | N
         row = int(begins.argmax()) + 1
         log = replace(log, notes=(*log.notes, f"time goes back {begins.sum()} times, first at {log.where(row)}: cut"))
     if EPISODE in mapping:
-        begins |= np.diff(log.column(mapping[EPISODE])) != 0
+        begins |= _changes(log.column(mapping[EPISODE]))
     if TRUNCATED in mapping:
         flags = log.columns[mapping[TRUNCATED]] if allow_missing else log.column(mapping[TRUNCATED])
         begins |= flags[:-1] != 0  # true also for an empty cell
+    for name in marks:
+        begins |= (found := _marks(name, log.columns[name]))(log.columns[name])
+        cuts, where = int(found(log.columns[name]).sum()), "changes" if found is _changes else "is set"
+        log = replace(log, notes=(*log.notes, f"column {name!r} marks episodes: it {where} {cuts} times: cut"))
+    if log.blocks is not None and (parted := np.diff(log.blocks) != 0).any():
+        begins |= parted
+        row = int(parted.argmax()) + 1
+        parts = f"empty lines or repeated titles part the rows {parted.sum()} times, first above {log.where(row)}: cut"
+        log = replace(log, notes=(*log.notes, parts))
     within = steps[~begins & (steps > 0)]
     steps[begins] = _EPISODE_GAP * (float(np.median(within)) if within.size else 1.0)
     return replace(log, time=time[0] + np.append(0.0, steps.cumsum()) if begins.any() else time)
+
+
+def _changes(number: Floats) -> Bools:
+    """Return whether an episode begins after each row but the last, for a number of the episode or of the step.
+
+    A number that changes at most rows counts steps, and episodes begin where it decreases.
+    """
+    steps = np.diff(number)
+    changes: Bools = steps != 0
+    return changes if changes.mean() <= _FEW_CHANGES else steps < 0
+
+
+def _after(flags: Floats) -> Bools:
+    return flags[:-1] != 0
+
+
+def _before(flags: Floats) -> Bools:
+    return flags[1:] != 0
+
+
+def _marks(name: str, column: Floats) -> Callable[[Floats], Bools] | None:
+    """Return the function that finds where episodes begin, for a column of an episode's number or flag by its name."""
+    folded = _fold(name.rpartition(".")[2])
+    if _COUNTS.fullmatch(folded):
+        return _changes if bool(_changes(column).any()) else None
+    for pattern, found in ((_LASTS, _after), (_FIRSTS, _before)):
+        if pattern.fullmatch(folded) and len(np.unique(column)) <= 2 and found(column).mean() <= _FEW_CHANGES:
+            return found
+    return None
+
+
+def _looks_like_mark(column: Floats) -> bool:
+    """Return whether a column looks like flags, or like a number of the episode or of its step."""
+    steps = np.diff(column)
+    if not steps.any() or not np.isfinite(column).all() or (column != np.round(column)).any():
+        return False
+    flags = set(np.unique(column)[:3].tolist()) <= {0.0, 1.0}
+    counts = (np.isin(steps, (0, 1)) | (column[1:] <= 1)).all() and (steps <= 0).any()
+    return flags or bool(counts)
 
 
 Missing = Literal["refuse", "drop", "interpolate"]

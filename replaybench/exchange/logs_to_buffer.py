@@ -29,6 +29,13 @@ STATE_TOLERANCE: Final = 0.05
 """Excess over the observation limit that counts as measurement noise, as a fraction of the limit."""
 IRREGULAR: Final = 0.1
 """Deviation of a sample time from the period above which it is irregular, as a fraction of the period."""
+_LONGEST_JUMP: Final = 400.0
+"""Largest change of an angle in one step [rad], unless it usually changes as fast."""
+_UNUSUAL_JUMP: Final = 10.0
+"""Ratio of an angle's change to its median change above which the change is unusual."""
+_LARGEST_ANGLE: Final = 1e9
+"""Largest angle [rad] that can be wrapped with the precision of float64."""
+_MARK: Final = "if it marks a missing number, give --na VALUE and --missing drop or interpolate"
 _LATCHED: Final = (
     "steps end an episode directly after another such step; the step after the last of them is left out, too"
 )
@@ -65,7 +72,7 @@ def convert(
     if rows < 2:
         problems.append(f"the log has {rows or 'no'} row{'' if rows == 1 else 's'} of data; a step takes two")
         problems.raise_any(log.path, log.notes)
-    log, rate, starts = _find_steps(log, plant, mapping, frequency, missing, problems)
+    log, rate, starts = _find_steps(log, plant, mapping, frequency, missing, columns or {}, problems)
     state = _states(log, plant, mapping, starts | np.append(False, starts[:-1]), problems)
     action, clipped = _actions(log, plant, mapping, starts, clip_actions, problems)
     for name in log_columns.OPTIONAL:
@@ -115,8 +122,9 @@ def convert(
 
 
 def _find_steps(
-    log: Log, plant: Plant, mapping: Mapping[str, str], frequency: float | None, missing: Missing, problems: Problems
-) -> tuple[Log, float, Bools]:
+    log: Log, plant: Plant, mapping: Mapping[str, str], frequency: float | None, missing: Missing,
+    columns: Mapping[str, str], problems: Problems,
+) -> tuple[Log, float, Bools]:  # fmt: skip
     """Return the prepared log, its control rate in Hz, and whether a control step starts at each row.
 
     The prepared log has gaps in time between episodes. Its empty cells are treated as `missing` selects. The rate is
@@ -125,7 +133,7 @@ def _find_steps(
     """
     allow_missing = missing != "refuse"
     with problems.collected():
-        log = log_columns.separate_episodes(log, mapping, frequency, allow_missing)
+        log = log_columns.separate_episodes(log, mapping, frequency, allow_missing, columns, problems)
     rate = math.nan
     if log.time is not None or log.time_from in (None, *log.unusable):  # else a problem is listed already
         with problems.collected():
@@ -148,13 +156,34 @@ def _find_steps(
 
 def _states(log: Log, plant: Plant, mapping: Mapping[str, str], used: Bools, problems: Problems) -> Floats:
     recorded = [_finite(log, mapping.get(name), used, problems) for name in plant.state_names]
+    _refuse_jumps(log, plant, mapping, recorded, used, problems)
     state = np.stack([wrap(each) if angle else each for each, angle in zip(recorded, plant.periodic, strict=True)], 1)
     limit = np.array(plant.observation_limit)
     beyond = (np.abs(plant.normalise_state(state)) > limit * (1 + STATE_TOLERANCE)) & used[:, None]
     bounds = plant.denormalise_state([-limit, limit])
     for i, (name, unit) in enumerate(zip(plant.state_names, plant.state_units, strict=True)):
-        _report(log, name, mapping.get(name), beyond[:, i], _beyond(bounds[:, i], unit), problems)
+        _report(log, name, mapping.get(name), beyond[:, i], f"{_beyond(bounds[:, i], unit)}; {_MARK}", problems)
     return state
+
+
+def _refuse_jumps(
+    log: Log, plant: Plant, mapping: Mapping[str, str], recorded: list[Floats], used: Bools, problems: Problems
+) -> None:
+    """Add problems for angles that jump as no angle does, because wrapping would hide marks for missing numbers."""
+    for name, values, angle in zip(plant.state_names, recorded, plant.periodic, strict=True):
+        if not angle:
+            continue
+        rows = np.flatnonzero(used & np.isfinite(values))
+        steps = np.abs(np.diff(values[rows]))
+        jumps = (steps > _LONGEST_JUMP) & (steps > _UNUSUAL_JUMP * np.median(steps)) if steps.size else steps > 0
+        wrong = np.abs(values) > _LARGEST_ANGLE
+        # Of the two rows of a jump, the one farther from the usual angle is the wrong one.
+        for row in np.flatnonzero(jumps):
+            pair = rows[row : row + 2]
+            wrong[pair[np.abs(values[pair] - np.median(values[rows])).argmax()]] = True
+        wrong |= np.isin(values, values[wrong])
+        reason = "which is no angle in rad, compared with the other rows; "
+        _report(log, name, mapping.get(name), wrong & used, reason + _MARK, problems)
 
 
 def _actions(

@@ -54,7 +54,7 @@ def convert_dataset(
     plant.steps_per_episode(rate)  # raises `UserError` for a rate that the plant does not support
     if noise is not None and not (isinstance(noise, int | float) and NOISE.low <= noise <= NOISE.high):
         raise UserError(f"{dataset_id} is damaged: its noise is {shown(noise)}")
-    _check_episodes(dataset_id, episodes, plant, noise or 0.0)
+    _check_episodes(dataset_id, episodes, plant, noise or 0.0, foreign)
 
     values = {
         "observation": np.concatenate([each.observations[:-1] for each in episodes]),
@@ -125,7 +125,7 @@ def _rate(dataset_id: str, own_facts: dict[str, Any], given: float | None) -> fl
     return float(rate)
 
 
-def _check_episodes(dataset_id: str, episodes: list[Episode], plant: Plant, noise: float) -> None:
+def _check_episodes(dataset_id: str, episodes: list[Episode], plant: Plant, noise: float, foreign: bool) -> None:
     limit = np.array(plant.observation_limit) * (1 + STATE_TOLERANCE) + _NOISE_LIMIT * noise
     for number, each in enumerate(episodes):
         for kind, array, names, bound in (
@@ -140,6 +140,14 @@ def _check_episodes(dataset_id: str, episodes: list[Episode], plant: Plant, nois
             beyond = ~(np.abs(array.astype(np.float64)) <= bound)  # NaN too
             if beyond.any():
                 row, column = np.argwhere(beyond)[0]
+                if foreign:  # recorded in the task's own units, and normalised since
+                    physical = plant.denormalise_state if kind == "observation" else plant.denormalise_action
+                    value, low, high = (physical(each)[column] for each in (array[row], -bound, bound))
+                    raise UserError(
+                        f"{dataset_id}, episode {number}, step {row}: {kind} {names[column]} is {shown_number(value)}, "
+                        f"beyond the task's {low:.4g} … {high:.4g}; it was recorded on another version of the task, "
+                        "or is damaged"
+                    )
                 raise UserError(
                     f"{dataset_id}, episode {number}, step {row}: {kind} {names[column]} is "
                     f"{shown_number(array[row, column])}, beyond ±{bound[column]:.4g}; "

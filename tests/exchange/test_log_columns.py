@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refuses
+from scipy.io import savemat
 
 from replaybench.data.logs.log import Log, read_log
 from replaybench.data.logs.text import TextOptions
@@ -344,3 +347,158 @@ def test_a_log_without_any_column_of_the_plant_is_refused(missing: Missing, tmp_
     (line,) = refusal(path, Pendulum(), missing=missing, frequency=50.0)
     assert "no column is called 'angle' or 'angular velocity' or 'voltage'" in line
     assert "--columns" in line
+
+
+def pendulum_text(titles: Sequence[str] = NAMES, mark: str = ",", unit: float = 1.0) -> str:
+    rows = [f"{0.02 * t:.2f},{unit * 0.1 * np.sin(0.05 * t):.4f},{unit * np.sin(0.05 * t):.4f},1" for t in range(60)]
+    return "\n".join([",".join(titles), *rows, ""]).replace(",", mark)
+
+
+@pytest.mark.parametrize(
+    "titles",
+    [
+        ["time", "angle [DEG]", "angular velocity (Deg/s)", "voltage"],
+        ["time", "angle_deg", "angular_velocity_deg_per_s", "voltage"],
+        ["time", "angle in degrees", "angular velocity {degrees/sec}", "voltage"],
+        ["time", "angle [deg] (filtered)", "angular velocity / dps", "voltage"],
+        ["time", "angle [Grad]", "angular velocity [counts]", "voltage"],
+    ],
+)
+def test_no_spelling_of_another_unit_is_read_as_radians(titles: list[str], tmp_path: Path) -> None:
+    path = written(tmp_path, pendulum_text(titles))
+    refuses("angle", imported, path, Pendulum())
+    told = refusal(path, Pendulum(), columns={"angle": titles[1], "angular velocity": titles[2]})
+    assert sum("in rad" in line and ("is in" in line or "is not known" in line) for line in told) == 2, told
+
+
+@pytest.mark.parametrize(
+    "rows",
+    ["[s],[deg],[deg/s],[V]", "(s),(DEG),(DEG/S),(V)", "s,degrees,deg/sec,Volt", "-,deg,dps,-", "# s,deg,deg/s,V"],
+)
+@pytest.mark.parametrize("above", [False, True])
+def test_a_row_of_units_is_found_above_and_below_the_names(rows: str, above: bool, tmp_path: Path) -> None:
+    header, *data = pendulum_text().split("\n")
+    lines = [rows, header, *data] if above else [header, "Time stamp,Pole angle,Pole speed,Motor volts", rows, *data]
+    told = refusal(written(tmp_path, "\n".join(lines)), Pendulum())
+    assert sum(", Pendulum has ang" in line for line in told) == 2, told
+
+
+@pytest.mark.parametrize("key", [b"unit", b"Units", b"PANDAS_ATTRS", b"units"])
+def test_units_in_the_metadata_of_parquet_files_are_used(key: bytes, tmp_path: Path) -> None:
+    table = pa.table({name: [0.01 * t for t in range(5)] for name in NAMES})
+    about = {name: {b"PANDAS_ATTRS": '{"units": {"angle": "deg"}}', b"units": '{"angle": "deg"}'} for name in ("all",)}
+    if key in (b"unit", b"Units"):
+        schema = pa.schema([pa.field(n, pa.float64(), metadata={key: b"[deg]"} if n == "angle" else {}) for n in NAMES])
+        table = table.cast(schema)
+    else:
+        table = table.replace_schema_metadata({key: about["all"][key].encode()})
+    pq.write_table(table, tmp_path / "log.parquet")
+    (told,) = refusal(tmp_path / "log.parquet", Pendulum())
+    assert "column 'angle' is in deg, Pendulum has angle in rad" in told
+
+
+@pytest.mark.parametrize(
+    "name", ["done", "Terminals", "timeouts", "is_last", "IsFirst", "run", "trial_id", "Episode ID"]
+)
+@pytest.mark.parametrize("suffix", [".csv", ".npz", ".parquet", ".mat"])
+def test_usual_columns_of_episodes_cut_a_running_time(name: str, suffix: str, tmp_path: Path) -> None:
+    rows = np.arange(60)
+    mark = {"is_last": rows % 20 == 19, "isfirst": rows % 20 == 0}.get(name.casefold(), rows % 20 == 19)
+    mark = rows // 20 if name in ("run", "trial_id", "Episode ID") else mark
+    table = {"time": rows * 1.0, "T": 20 + np.sin(rows), "u": 0.5 + 0 * rows, name: mark * 1.0}
+    arrays, summary = imported(table_file(tmp_path / f"log{suffix}", table), Heater())
+    assert (arrays["count"].tolist(), summary.episodes) == ([57], 3)
+    assert any(repr(name) in note or repr(name.replace(" ", "_")) in note for note in summary.warnings)
+
+
+def table_file(path: Path, table: dict[str, Any]) -> Path:
+    if path.suffix == ".npz":
+        np.savez(path, **table)
+    elif path.suffix == ".mat":
+        savemat(path, {name.replace(" ", "_"): column for name, column in table.items()})
+    elif path.suffix == ".parquet":
+        pq.write_table(pa.table(table), path)
+    else:
+        np.savetxt(path, np.stack([*table.values()], 1), "%.9g", ",", header=",".join(table), comments="")
+    return path
+
+
+def test_columns_that_only_look_like_episodes_are_listed_and_a_stated_one_is_used(tmp_path: Path) -> None:
+    rows = np.arange(60)
+    table = {"time": rows * 1.0, "T": 20 + np.sin(rows), "u": 0.5 + 0 * rows, "phase": rows // 20, "k": rows % 20}
+    table |= {"index": rows, "lamp": rows % 20 > 9, "level": 0.5 * (rows // 20)}
+    path = table_file(tmp_path / "log.npz", table)
+    arrays, summary = imported(path, Heater())
+    assert arrays["count"] == 59
+    (note,) = (note for note in summary.warnings if note.startswith("unused"))
+    assert "'phase', 'k', 'lamp'; if one" in note
+    for name in ("phase", "k"):
+        assert imported(path, Heater(), {"episode": name})[0]["count"] == 57
+    text = written(tmp_path, "time,T,u,run\n0,20,0,A\n1,21,0,A\n2,22,0,B\n3,22,0,B\n")
+    assert "column 'run' seems to number the episodes, but line 2 holds 'A'" in refusal(text, Heater())[0]
+
+
+@pytest.mark.parametrize("value", [1e30, -9999.0, -32768.0, 99999.0, -999.0])
+@pytest.mark.parametrize("suffix", [".csv", ".npz", ".mat"])
+def test_a_mark_for_missing_numbers_is_no_angle(value: float, suffix: str, tmp_path: Path) -> None:
+    time = 0.02 * np.arange(60)
+    angle = 40 * np.sin(time)  # several turns, not wrapped
+    table = {"time": time, "angle": angle, "angular_velocity": 40 * np.cos(time) / 10, "voltage": 0 * time}
+    assert imported(table_file(tmp_path / f"log{suffix}", table), Pendulum())[0]["count"] == 59
+    table["angle"] = np.where(np.arange(60) // 3 == 7, value, angle)
+    path = table_file(tmp_path / f"marked{suffix}", table)
+    (told,) = refusal(path, Pendulum())
+    assert "(3 such rows)" in told
+    assert "--na" in told
+    assert imported(path, Pendulum(), missing="drop", empty=(f"{value:g}",))[0]["count"] == 59 - 4
+
+
+@pytest.mark.parametrize("between", ["\n", "\n\n", ",,\n", "k,T,u\n", " \n"])
+def test_blocks_are_episodes(between: str, tmp_path: Path) -> None:
+    block = "".join(f"{t},{20 + t},0.5\n" for t in range(5))
+    path = written(tmp_path, f"k,T,u\n{block}{between}{block}{between}{block}")
+    arrays, summary = imported(path, Heater(), frequency=1.0)
+    assert (arrays["count"].tolist(), summary.episodes) == ([12], 3)
+    spaced = written(tmp_path, "k,T,u\n\n" + block.replace("\n", "\n\n"))
+    assert imported(spaced, Heater(), frequency=1.0)[0]["count"] == 4
+
+
+@pytest.mark.parametrize(
+    ("stamp", "form"),
+    [
+        ("{s}.{ms}", None),
+        ("2024-03-31 01:59:{s:02}.{ms}", None),
+        ("31.03.2024 01:59:{s:02}.{ms}", None),
+        ("01:59:{s:02}.{ms}", "%H:%M:%S.%f"),
+        ("2024-03-31T01:59:{s:02}.{ms}Z", None),
+    ],
+)
+@pytest.mark.parametrize("step", [20, 33, 5])
+def test_fractions_without_leading_zeros_are_refused(stamp: str, form: str | None, step: int, tmp_path: Path) -> None:
+    times = [divmod(step * k, 1000) for k in range(200)]
+    rows = [f"{stamp.format(s=s, ms=ms)},{k / 100},0,1" for k, (s, ms) in enumerate(times)]
+    told = refusal(written(tmp_path, "\n".join([",".join(NAMES), *rows])), Pendulum(), date_format=form)
+    assert "its fractions lack leading zeros" in told[0]
+    if step != 33:  # Pendulum has no such rate
+        stamp = stamp.replace("{ms}", "{ms:03}")
+        padded = [f"{stamp.format(s=s, ms=ms)},{k / 100},0,1" for k, (s, ms) in enumerate(times)]
+        path = written(tmp_path, "\n".join([",".join(NAMES), *padded]))
+        assert imported(path, Pendulum(), date_format=form)[0]["count"] == 199
+
+
+@pytest.mark.parametrize("head", ["Operator,Jane,,\nRate,50,,\n" * 150, "rig: 3\n" * 600, "Operator Jane\n" * 20])
+@pytest.mark.parametrize("titles", [NAMES, ("time\n[s]", '"angle\n[rad]"', '"angular velocity\n[rad/s]"', "voltage")])
+@pytest.mark.parametrize("mark", [",", "|", ";"])
+def test_long_heads_and_line_breaks_in_titles_are_read(
+    head: str, titles: Sequence[str], mark: str, tmp_path: Path
+) -> None:
+    titles = ('"time\n[s]"', *titles[1:]) if "\n" in titles[0] else titles
+    text = head.replace(",", mark) + pendulum_text(titles, mark)
+    assert imported(written(tmp_path, text), Pendulum())[0]["count"] == 59
+
+
+def test_cells_that_spaces_part_are_read(tmp_path: Path) -> None:
+    columns = ("time", "angle", "angular_velocity", "voltage")
+    for titles in (columns, ("#", *columns)):
+        text = pendulum_text(columns, "   ").replace("   ".join(columns), " ".join(titles))
+        assert imported(written(tmp_path, text), Pendulum())[0]["count"] == 59

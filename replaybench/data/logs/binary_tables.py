@@ -1,13 +1,16 @@
 """Readers of logs in NumPy archives and Parquet files."""
 
+import contextlib
+import json
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Final
 
 import numpy as np
 
 from replaybench.data.logs import table
-from replaybench.data.logs.table import Budget, Table, printable, refuse_doubles
+from replaybench.data.logs.table import Budget, Table, bare_unit, printable, refuse_doubles
 from replaybench.runtime.arrays import Floats
 from replaybench.runtime.errors import UserError, need
 
@@ -91,7 +94,23 @@ def read_parquet(path: Path) -> Table:
                 values.append((name, _floats(pyarrow, content)))
     except (pyarrow.ArrowException, OSError) as error:
         raise UserError(f"{path} cannot be read as Parquet: {str(error).splitlines()[0]}") from error
-    return Table.of(values, dates)
+    return replace(Table.of(values, dates), units=_units(schema))
+
+
+def _units(schema: Any) -> dict[str, str]:
+    """Return the units of columns that the metadata of a Parquet file state for the columns or, as JSON, for all."""
+    about = schema.metadata or {}
+    units = dict[str, str]()
+    for key in (b"PANDAS_ATTRS", b"units", b"unit"):
+        with contextlib.suppress(ValueError, AttributeError, RecursionError):
+            found = json.loads(about.get(key, b"{}"))
+            found = found.get("units", found.get("unit")) if key == b"PANDAS_ATTRS" else found
+            units |= {str(name): str(unit) for name, unit in found.items()}
+    for field in schema:
+        for key, unit in (field.metadata or {}).items():
+            if key.lower() in (b"unit", b"units"):
+                units[field.name] = unit.decode(errors="replace")
+    return {printable(name): bare_unit(printable(unit)) for name, unit in units.items() if unit.strip()}
 
 
 def _floats(pyarrow: Any, column: Any) -> Floats:

@@ -10,7 +10,6 @@ import csv
 import itertools
 import lzma
 import math
-import re
 import struct
 import tokenize
 import zipfile
@@ -24,8 +23,8 @@ import numpy as np
 
 from replaybench.data.logs.binary_tables import read_npz, read_parquet
 from replaybench.data.logs.matlab import read_mat
-from replaybench.data.logs.table import Table, contradicts, refuse_unequal, split_title
-from replaybench.data.logs.text import TextOptions, read_text
+from replaybench.data.logs.table import TIMES, Table, agrees, contradicts, known_unit, refuse_unequal, split_title
+from replaybench.data.logs.text import TextOptions, plain_number, read_text
 from replaybench.runtime.arrays import Bools, Floats, Integers
 from replaybench.runtime.errors import Problems, UserError, no_such_file, unknown
 from replaybench.runtime.quantities import shown_number
@@ -35,8 +34,7 @@ GAP: Final = 1.5
 ROUNDING: Final = 0.002
 """Largest relative difference between a measured sampling rate and the rounded rate."""
 
-_TIMES: Final = ("time", "x_value", "t")
-_OF_TIME: Final = re.compile(r"s|sec|seconds?|ms|[µμ]s|us|ns|min|h|d")
+_OF_TIME: Final = ("s", "ms", "µs", "us", "ns", "min", "h", "d")
 _DAMAGE: Final = (
     *(OSError, EOFError, ValueError, RuntimeError, MemoryError, LookupError, TypeError),
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, tokenize.TokenError),
@@ -59,6 +57,8 @@ class Log:
             the file has no usable sample times.
         lines: Line number of each row in a text file; int64, shape `[T]`. None for other files.
         kept: Which rows of the file the log contains; bool, one per row of the file. None if it contains all rows.
+        blocks: Number of the block of each row, int64, shape `[T]`; an episode begins with a block. None if there is
+            one block.
         units: Units that the file states elsewhere than in the titles of columns, by name of the column.
         time_from: Name of the column of times. None if there is no such column.
         notes: Descriptions of how ambiguous content of the file was read.
@@ -71,6 +71,7 @@ class Log:
     time: Floats | None
     lines: Integers | None
     kept: Bools | None = None
+    blocks: Integers | None = None
     units: Mapping[str, str] = field(default_factory=dict)
     time_from: str | None = None
     notes: tuple[str, ...] = ()
@@ -99,6 +100,7 @@ class Log:
             columns=columns,
             time=None if self.time is None else self.time[rows],
             lines=None if self.lines is None else self.lines[rows],
+            blocks=None if self.blocks is None else self.blocks[rows],
             kept=kept,
             notes=(*self.notes, f"{int((~rows).sum())} rows {why}: left out"),
         )
@@ -106,6 +108,16 @@ class Log:
     def unit(self, name: str) -> str | None:
         """Return the unit of a column, or None if the file does not state one."""
         return self.units.get(name, split_title(name)[1])
+
+    def other_unit(self, name: str, wanted: str, named: bool = False) -> str | None:
+        """Return how the file states another unit of a column than `wanted`, or one that is not known; None if not.
+
+        `named` is whether the title is the name of the signal, so that no part of the title is a unit.
+        """
+        for unit in (self.units.get(name), None if named else split_title(name)[1]):
+            if unit is not None and contradicts(unit, wanted):
+                return f"is in {unit}" if known_unit(unit) else f"has the unit {unit!r}, which is not known"
+        return None
 
     def column(self, name: str, used: Bools | None = None) -> Floats:
         """Return a column after a check for missing numbers in the rows that `used` marks, or in all rows if None.
@@ -151,7 +163,7 @@ def read_log(
         time: Name of the column of sample times in seconds. By default, `time_column` finds this column.
         timed_only: Whether to leave out rows without a time. By default such rows are among the log's `problems`.
         reserved: Names of columns that do not contain times; see `time_column`.
-        options: Options for text files.
+        options: Options for text files. Numbers among `options.empty` mean an empty cell in all files.
 
     Returns:
         The log. Its `problems` list the faults of its rows and times.
@@ -166,9 +178,13 @@ def read_log(
     if suffix not in _TEXT and (packed or suffix not in _READERS):
         valid = ".csv (also .tsv, .txt, .lvm, and these with .gz), .npz, .mat or .parquet"
         raise UserError(f"{path}: a log is a {valid} file, not {path.suffix.lower() or 'without suffix'!r}")
-    if options is not None and options != TextOptions() and suffix not in _TEXT:
-        raise UserError(f"{path} is no text file, and --encoding, --date-format and --na are for text; leave them out")
-    reader = _READERS[suffix] if suffix not in _TEXT else lambda path: read_text(path, options or TextOptions())
+    options = options or TextOptions()
+    marks = [mark for mark in map(plain_number, options.empty) if mark is not None]
+    if suffix not in _TEXT and (options.encoding or options.date_format or len(marks) < len(options.empty)):
+        raise UserError(
+            f"{path} is no text file, and --encoding, --date-format and words after --na are for text; leave them out"
+        )
+    reader = _READERS[suffix] if suffix not in _TEXT else lambda path: read_text(path, options)
     try:
         table = reader(path)
     except (csv.Error, *_DAMAGE) as error:
@@ -176,23 +192,30 @@ def read_log(
             raise
         raise UserError(f"{path} cannot be read: {' '.join(str(error).split()) or type(error).__name__}") from error
     refuse_unequal(path, table.columns)
+    for column, mark in itertools.product(table.columns.values(), marks):
+        column[np.isclose(column, mark, rtol=1e-6, atol=0)] = np.nan  # also if rounded to float32
     if not table.columns:
         reasons = [f"; column {name!r} cannot be used: {reason}" for name, reason in table.unusable.items()]
         raise UserError(f"{path} holds no column of numbers{''.join(reasons[:1])}")
     if time is None:
         time = time_column(table.columns, reserved, table.units, table.dates)
-    log = Log(path, table.columns, table.unusable, None, table.lines, None, table.units, time, table.notes)
+    log = Log(
+        path, table.columns, table.unusable, None, table.lines, None, table.blocks, table.units, time, table.notes
+    )  # fmt: skip
     problems = Problems(table.problems)
     if time is not None:
         with problems.collected():
-            log = _timed(log, time, timed_only, time in table.dates)
+            if time in table.unpadded:
+                log = replace(log, unusable={**log.unusable, time: table.unpadded[time]})
+            else:
+                log = _timed(log, time, timed_only, time in table.dates)
     return replace(log, problems=tuple(problems))
 
 
 def _timed(log: Log, name: str, timed_only: bool, dates: bool) -> Log:
     """Return the log with sample times, without repeated rows and, if `timed_only`, without rows that have no time."""
-    if contradicts(log.unit(name), "s"):
-        raise UserError(f"column {name!r} is in {log.unit(name)}; give times in s, or name another column with --time")
+    if not dates and (stated := log.other_unit(name, "s")):
+        raise UserError(f"column {name!r} {stated}; give times in s, or name another column with --time")
     if timed_only and name in log.columns:
         log = log.only(np.isfinite(log.columns[name]), "have no time")
     time = log.column(name)
@@ -243,11 +266,11 @@ def time_column(
     for name in free:
         bare, unit = split_title(name)
         unit = (units or {}).get(name, unit)
-        if bare.casefold() in _TIMES and (unit is None or _OF_TIME.fullmatch(unit)):
-            candidates.append((_TIMES.index(bare.casefold()), bare != name, not name.islower(), name))
+        if bare.casefold() in TIMES and any(unit is None or agrees(unit, each) for each in _OF_TIME):
+            candidates.append((TIMES.index(bare.casefold()), bare != name, not name.islower(), name))
     if candidates:
         return min(candidates)[-1]
-    fields = [name for name in free if name.rpartition(".")[2].casefold() in _TIMES] or [*set(dates) & set(free)]
+    fields = [name for name in free if name.rpartition(".")[2].casefold() in TIMES] or [*set(dates) & set(free)]
     return fields[0] if len(fields) == 1 else None
 
 

@@ -3,8 +3,8 @@
 A log has T rows. A vector (1×T or T×1) is a column of the log. A matrix with T rows gives one column of the log for
 each of its columns, named as in MATLAB, for example `x(:,2)`. A matrix with T columns gives one column of the log for
 each of its rows, for example `x(2,:)`. Fields of a struct are named `name.field`, or only `field` if the file has no
-other struct and no variable of that name. T is the length whose vectors hold the most numbers in total. Variables of
-other lengths are listed as unusable.
+other struct and no variable of that name. T is the length of the vector of times, or else the length of at least two
+vectors that hold the most numbers in total. Variables of other lengths are listed as unusable.
 """
 
 import math
@@ -12,6 +12,7 @@ import struct
 import zlib
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -19,7 +20,7 @@ import h5py
 import numpy as np
 
 from replaybench.data.array_check import attribute, own_item
-from replaybench.data.logs.table import Budget, Table, printable, refuse_doubles
+from replaybench.data.logs.table import Budget, Table, is_time, printable, refuse_doubles
 from replaybench.runtime.arrays import Floats
 from replaybench.runtime.errors import UserError
 
@@ -269,24 +270,39 @@ def _flat(name: str, value: Value, bare: bool = False) -> Iterator[tuple[str, Fl
 
 def _table(path: Path, values: list[tuple[str, Floats | str]]) -> Table:
     refuse_doubles(path, [name for name, _ in values])
-    rows = _rows([value for _, value in values if not isinstance(value, str)])
+    rows = _rows({name: value for name, value in values if not isinstance(value, str)})
     named: list[tuple[str, Floats | str]] = []
     for name, value in values:
         named += [(name, value)] if isinstance(value, str) else _columns(name, value, rows)
     refuse_doubles(path, [name for name, _ in named])
-    return Table.of(named)
+    table = Table.of(named)
+    other = [
+        name
+        for name, value in values
+        if not isinstance(value, str) and rows not in value.shape and max(value.shape) > 1
+    ]
+    return replace(
+        table, notes=(f"left out, as they have other lengths than {rows}: {', '.join(other)}",) if other else ()
+    )
 
 
-def _rows(values: list[Floats]) -> int:
-    """Return the number of rows of the log, which is the length whose vectors hold the most numbers in total.
+def _rows(values: dict[str, Floats]) -> int:
+    """Return the number of rows of the log.
 
-    If there are no vectors, matrices count.
+    It is the length of the vectors of times, if they have one length. Otherwise it is the length of several vectors, or
+    else of any vector, that hold the most numbers in total. If there are no vectors, matrices count.
     """
-    vectors, matrices = Counter[int](), Counter[int]()
-    for value in values:
-        (vectors if 1 in value.shape else matrices)[max(value.shape)] += value.size
-    del vectors[1]
-    counted = vectors or matrices
+    vectors, matrices = dict[int, list[str]](), Counter[int]()
+    for name, value in values.items():
+        if 1 not in value.shape:
+            matrices[max(value.shape)] += value.size
+        elif value.size > 1:
+            vectors.setdefault(value.size, []).append(name)
+    timed = [size for size, names in vectors.items() if any(map(is_time, names))]
+    if len(timed) == 1:
+        return timed[0]
+    counted = Counter({size: size * len(names) for size, names in vectors.items() if len(names) > 1})
+    counted = counted or Counter({size: size for size in vectors}) or matrices
     return max(counted, key=lambda length: (counted[length], length)) if counted else 1
 
 

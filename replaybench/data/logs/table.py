@@ -30,6 +30,9 @@ class Table:
         lines: Line number of each row in a text file; int64, shape `[T]`. None for other files.
         dates: Names of the columns of dates, whose values are seconds since the first date.
         units: Units that the file states elsewhere than in the titles of columns, by name of the column.
+        blocks: Number of the block of each row, where empty lines or repeated titles separate blocks; int64, shape
+            `[T]`. None if there is one block.
+        unpadded: Reason why a column of increasing numbers or dates cannot be times, by name of the column.
         notes: Descriptions of how ambiguous content was read.
         problems: Faults that prevent the use of the file unless they are corrected.
     """
@@ -39,6 +42,8 @@ class Table:
     lines: Integers | None = None
     dates: frozenset[str] = frozenset()
     units: Mapping[str, str] = field(default_factory=dict)
+    blocks: Integers | None = None
+    unpadded: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
@@ -104,44 +109,120 @@ def refuse_unequal(path: Path, columns: dict[str, Floats]) -> None:
         raise UserError(f"{path}: all columns need one length, but {first!r} has {a} values and {second!r} has {b}")
 
 
+TIMES: Final = ("time", "x_value", "t")
+"""Names of columns of sample times, in lower case."""
+
+
+def is_time(name: str) -> bool:
+    """Return whether a name, without a unit and the names of structs around it, is one of `TIMES`."""
+    return split_title(name)[0].rpartition(".")[2].casefold() in TIMES
+
+
 def printable(name: str) -> str:
     """Return a name from a file with `?` in place of each unprintable character."""
     return "".join(mark if mark.isprintable() else "?" for mark in name)
 
 
-_TITLE: Final = re.compile(r"(.*?)\s*(?:\[([^\[\]:,]*)\]|\(([^():,]*)\)|/\s*([^\[\]():,]+))")
-_SPELLINGS: Final = {
-    **dict.fromkeys(("degC", "degreeC", "celsius", "Celsius", "ºC", "℃"), "°C"),
-    **dict.fromkeys(("deg", "degree", "degrees", "º"), "°"),
-    **dict.fromkeys(("sec", "second", "seconds"), "s"),
-    **dict.fromkeys(("radian", "radians"), "rad"),
-    **dict.fromkeys(("volt", "volts", "Volt"), "V"),
-    **dict.fromkeys(("-", "–", "—", "1", "none"), ""),
+_STATED: Final = re.compile(r"\s*[\[({<]([^\[\](){}<>:,]*)[\])}>]|\s/\s+([^\[\](){}<>:,]+)$")
+"""A part of a title that states a unit, which is in brackets or after a slash between spaces."""
+_AT: Final = re.compile(r"\s*[_,./\s-]\s*|(?<=[a-z])(?=[A-Z])")
+"""Places in a title at which a unit may begin that is not in brackets."""
+_LONGEST_UNIT: Final = 24
+_NO_UNITS: Final = frozenset(("min", "max", "ref", "dot"))
+"""Ends of names that are not read as units: minimum, maximum, reference, derivative."""
+_SAME: Final = {
+    "°C": ("degc", "deg c", "celsius", "ºc", "℃"),
+    "°F": ("degf", "fahrenheit"),
+    "°": ("deg", "degree", "º"),
+    "°/s": ("dps", "degps"),
+    "m/s": ("mps",),
+    "rad/s": ("radps",),
+    "s": ("sec", "second"),
+    "rad": ("radian",),
+    "V": ("volt",),
+    "A": ("amp", "ampere"),
+    "m": ("meter", "metre"),
+    "N": ("newton",),
+    "Pa": ("pascal",),
+    "Hz": ("hertz",),
+    "K": ("kelvin",),
+    "W": ("watt",),
+    "%": ("percent",),
+    "": ("-", "–", "—", "1", "none", "n/a", "na", "unitless", "dimensionless"),
 }
+_SPELLINGS: Final = {f"{word}{end}": unit for unit, words in _SAME.items() for word in words for end in ("", "s")}
 _PART: Final = re.compile(r"([^\d^+-]+)\^?([+-]?\d+)?")
-_BASE: Final = re.compile(
-    r"[pnuμmcdhkMGT]?(s|m|g|A|K|V|W|N|J|Hz|Pa|rad|Ω|Ohm|F|H|T|L|l|bar|mol|C|Wb|VA)|°|°C|°F|%|min|h|d|rpm|U|psi"
+_PREFIXES: Final = "pnuμmcdhkMGT"
+_BASES: Final = (
+    *("s", "m", "g", "A", "K", "V", "W", "N", "J", "Nm", "Hz", "Pa", "Ω", "Ohm", "F", "H", "T", "L", "l", "bar"),
+    *("mol", "C", "Wb", "VA"),
 )
+_WITHOUT_PREFIX: Final = (
+    "°",
+    "°C",
+    "°F",
+    "%",
+    "‰",
+    "ppm",
+    "min",
+    "h",
+    "d",
+    "rpm",
+    "U",
+    "psi",
+    "rev",
+    "gon",
+    "rad",
+    "mrad",
+)
+_UNITS: Final = frozenset((*_WITHOUT_PREFIX, *(f"{prefix}{base}" for prefix in ("", *_PREFIXES) for base in _BASES)))
+_FOLDED: Final = Counter(unit.casefold() for unit in _UNITS)
+_OF_FOLDED: Final = {unit.casefold(): unit for unit in _UNITS}
+_SHARES: Final = frozenset("%‰")
 
 
 def split_title(title: str) -> tuple[str, str | None]:
-    """Split a column title, such as `speed [m/s]` or `speed / rpm`, into the name and the unit.
+    """Split a column title, such as `speed [m/s]`, `speed / rpm` or `speed_rpm`, into the name and the unit.
 
-    The unit is None if the title has none.
+    The unit is None if the title has none. Text in brackets at the end is a unit, even if it is not known, unless it is
+    an index as in `x[0]`. After `_`, a space or the like, only a known unit of several characters is one.
     """
-    match = _TITLE.fullmatch(title.strip())
-    return (match[1], next(unit for unit in match.groups()[1:] if unit is not None)) if match else (title, None)
+    title = title.strip()
+    stated = [part for part in _STATED.finditer(title) if not (part[1] or "").strip().isdigit()]
+    known = [part for part in stated if known_unit(bare_unit(part[0].strip(" /")))]
+    if part := next(iter(known), stated[-1] if stated and stated[-1].end() == len(title) else None):
+        return (title[: part.start()] + title[part.end() :]).strip(), bare_unit(part[0].strip(" /"))
+    for place in _AT.finditer(title):
+        unit = title[place.end() :].removeprefix("in ")
+        if place.start() and 1 < len(unit) <= _LONGEST_UNIT and unit not in _NO_UNITS:
+            first, *others = re.split(r"_per_|_", unit)
+            for spelled in (unit, "/".join((first, *others))):
+                if known_unit(spelled) and (len(first) > 2 or first in _UNITS):
+                    return title[: place.start()], spelled
+    return title, None
+
+
+def bare_unit(text: str) -> str:
+    """Return the text of a unit without the brackets around it."""
+    text = text.strip()
+    inner = re.fullmatch(r"[\[({<](.*)[\])}>]", text)
+    return (inner[1] if inner else text).strip().removeprefix("in ")
+
+
+def known_unit(unit: str) -> bool:
+    """Return whether all factors of a unit are known, and at least one is not a number."""
+    return bool(powers := _powers(unit)) and powers.keys() <= _UNITS
 
 
 def contradicts(unit: str | None, wanted: str) -> bool:
-    """Return whether a unit differs from the wanted unit.
+    """Return whether a stated unit differs from the wanted unit, or is not known.
 
-    The result is False if `unit` is missing or unknown.
+    The result is False if a unit is missing, and if one has no dimension, unless the stated one is a percentage.
     """
     if unit is None:
         return False
     own, other = _powers(unit), _powers(wanted)
-    return bool(own and other) and own != other and all(map(_BASE.fullmatch, own))
+    return own != other and bool(own) and (bool(other) or own.keys() <= _SHARES)
 
 
 def agrees(unit: str | None, wanted: str) -> bool:
@@ -152,11 +233,20 @@ def agrees(unit: str | None, wanted: str) -> bool:
 def _powers(unit: str) -> dict[str, int]:
     """Return the power of each factor of a unit, such as `{"m": 1, "s": -2}` for m/s²."""
     powers = Counter[str]()
-    unit = _SPELLINGS.get(unit.strip(), unit).replace("Nm", "N m").replace("µ", "μ").replace("−", "-")
-    unit = unit.translate(str.maketrans("²³⁻¹", "23-1"))
-    for factor in re.split(r"[\s·⋅*]+", unit):
+    unit = _spelled(unit.strip())
+    unit = re.sub(r"\s+per\s+", "/", unit, flags=re.IGNORECASE).replace("Nm", "N m")
+    unit = unit.replace("µ", "μ").replace("−", "-").translate(str.maketrans("²³⁻¹", "23-1"))
+    for factor in re.split(r"[\s·⋅*.]+", unit):
         for place, part in enumerate(factor.split("/")):
             match = _PART.fullmatch(part)
             name, power = (match[1], int(match[2] or 1)) if match else (part, 1)
-            powers[_SPELLINGS.get(name, name)] += -power if place else power
+            powers[_spelled(name)] += -power if place else power
     return {name: power for name, power in powers.items() if name and power}
+
+
+def _spelled(unit: str) -> str:
+    """Return a unit in its usual spelling, whatever its case, if only one unit is meant."""
+    folded = unit.casefold()
+    if unit in _UNITS:
+        return unit
+    return _OF_FOLDED[folded] if _FOLDED[folded] == 1 else _SPELLINGS.get(folded, unit)

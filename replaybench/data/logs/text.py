@@ -1,10 +1,11 @@
 """Reader of text logs, which have a header row of names above rows of numbers or dates.
 
-Cells are separated by `,`, `;` or tab. The reader detects the encoding, separator, decimal mark and header. Ambiguous
-content is noted or refused.
+Cells are separated by `,`, `;`, tab, `|` or spaces. The reader detects the encoding, separator, decimal mark and
+header. Ambiguous content is noted or refused.
 """
 
 import codecs
+import contextlib
 import csv
 import gzip
 import io
@@ -17,12 +18,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
 from replaybench.data.logs import table
-from replaybench.data.logs.table import Budget, Table, refuse_doubles
+from replaybench.data.logs.table import Budget, Table, bare_unit, known_unit, refuse_doubles
+from replaybench.runtime.arrays import Floats
 from replaybench.runtime.errors import UserError
 
 _EMPTY: Final = frozenset(("", "na", "n/a", "#n/a", "<na>", "nan", "null", "none", "nil", "missing", "bad input"))
@@ -32,8 +34,10 @@ _NO_NUMBER: Final = re.compile(r"[-–—]+|[-+]?nan\(.*\)|[-+]?1\.#(ind|qnan|sn
 _TRUTH: Final = {"true": 1.0, "false": 0.0}
 _DOTTED: Final = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(.*)")
 """A date with dots, which are used only in the order day, month and year."""
-_OTHER_DATES: Final = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}([ T].*)?")
-"""Dates in other forms, in which day and month cannot be distinguished."""
+_OTHER_DATES: Final = re.compile(
+    r"\d{1,4}([./-])\d{1,2}\1\d{1,4}([ T].*)?|\d{1,2}:\d{2}(:\d{2}([.,:]\d+)?)?( ?[ap]\.?m\.?)?", re.IGNORECASE
+)
+"""Dates in other forms, in which day and month cannot be distinguished, and times of day."""
 
 Kind = Literal["number", "empty", "text", "other"]
 
@@ -85,7 +89,8 @@ class Cells:
             wanted = "a date" if start else "a number"
             remedy = f"; if it stands for a missing one, --na {word!r}"
             if start or _OTHER_DATES.fullmatch(word):
-                remedy = "; write dates as 2024-03-31T23:59:59, or give their --date-format, as in %d/%m/%Y"
+                forms = "%d/%m/%Y, %H:%M:%S.%f or %I:%M:%S %p"
+                remedy = f"; write dates as 2024-03-31T23:59:59, or give their --date-format, as in {forms}"
             count, reason = self._bad.get(name, (0, f"line {line} holds {cell!r}, which is not {wanted}{remedy}"))
             self._bad[name] = count + 1, reason
             return math.nan
@@ -131,9 +136,9 @@ class Cells:
         plain = word
         if self.thousands and self._grouped.fullmatch(word):
             plain = word.replace(self.thousands, "")
-        number = _plain(plain)
+        number = plain_number(plain)
         if number is None and self.comma and plain.count(",") == 1 and "." not in plain:
-            number = _plain(plain.replace(",", "."))
+            number = plain_number(plain.replace(",", "."))
         if number is not None and line is not None:
             for mark in ",.":
                 if mark in plain and mark not in self._examples:
@@ -142,7 +147,7 @@ class Cells:
 
     def _date(self, word: str) -> datetime | None:
         """Return the date and time in a word, or None. A date without a time zone is in UTC."""
-        if _plain(word) is not None:  # 20240101 too
+        if plain_number(word) is not None:  # 20240101 too
             return None
         if self._format is None and (dotted := _DOTTED.fullmatch(word)):
             word = f"{dotted[3]}-{dotted[2]:0>2}-{dotted[1]:0>2}{dotted[4]}"
@@ -153,7 +158,7 @@ class Cells:
         return date if date.tzinfo else date.replace(tzinfo=UTC)
 
 
-def _plain(word: str) -> float | None:
+def plain_number(word: str) -> float | None:
     """Return the number in a word with a decimal point, 1 for `true`, 0 for `false`, or None."""
     if "_" in word:
         return None  # a typing error, which Python would read as 10
@@ -163,10 +168,18 @@ def _plain(word: str) -> float | None:
         return _TRUTH.get(word.casefold())
 
 
-_HEAD: Final = 200
+_HEAD: Final = 1000
 """Number of first lines that are searched for the header."""
+_TALLEST: Final = 10
+"""Largest number of lines of a row in the head with line breaks in its cells, and of last rows that are looked at."""
+_TITLE_ROWS: Final = 4
+"""Largest number of successive rows of text in the head, such as names, descriptions and units."""
 _LISTED: Final = 3
 """Maximum number of faulty lines that a message lists."""
+_COMMENTS: Final = ("#", "%", "//")
+_COMMENT: Final = re.compile(r"^[#%;/ ]*(units?\s*[:=]\s*)?", re.IGNORECASE)
+"""What comments begin with."""
+_FRACTION: Final = re.compile(r"(.*[.,])(\d{1,9})(\D.*)?")
 _LABELS: Final = ("name", "variable", "path")
 """Labels that dSPACE gives to the row of names."""
 
@@ -200,31 +213,42 @@ def read_text(path: Path, options: TextOptions) -> Table:
     lines = list(itertools.islice(stream, _HEAD))
     delimiter, rows = _rows(lines)
     cells = Cells(text, delimiter, options.empty, options.date_format)
-    titles, given, header, data = _head(path, lines, delimiter, rows, cells)
-    names = [name.strip() for name in titles]
+    head = _head(path, lines, delimiter, rows, cells)
+    names = [" ".join(name.split()) for name in head.names]
     refuse_doubles(path, names)
-    units = {name: unit.strip() for name, unit in zip(names, given, strict=False) if name and unit.strip()}
+    units = {name: bare_unit(unit) for name, unit in zip(names, head.units, strict=False) if name and unit.strip()}
     if units:
         listed = ", ".join(f"{name} in {unit}" for name, unit in units.items())
         notes += (f"units were read from the head: {listed}",)
-    if unread := [i + 1 for i, row in rows.items() if i < header and not _is_comment(lines[i], row, len(names))]:
-        notes += (f"the header is line {header + 1}; lines above it, such as line {unread[0]}, are not read",)
+    title = head.line + 1
+    if unread := [i + 1 for i in rows if i < head.data and i not in head.used]:
+        unread = [line for line in unread if not _is_comment(lines[line - 1], rows[line - 1], len(names))]
+    if unread:
+        notes += (f"the header is line {title}; other lines above the numbers, such as line {unread[0]}, are not read",)
     stream.seek(0)
-    reader = csv.reader(itertools.islice(stream, data, None), delimiter=delimiter, skipinitialspace=True)
+    reader = csv.reader(itertools.islice(stream, head.data, None), delimiter=delimiter, skipinitialspace=True)
     budget, columns, places = Budget(path), [array("d") for _ in names], array("q")
-    faults, unlisted = list[str](), 0
+    faults, unlisted, parted, starts = list[str](), 0, False, list[int]()
     for row in reader:
-        line = data + reader.line_num
+        line = head.data + reader.line_num
+        if not any(map(str.strip, row)) or row in head.titles:
+            parted = bool(places)
+            continue
         if len(row) == len(names) - 1 and names[-1] == "Comment":  # LabVIEW omits it
             row.append("")
+        if delimiter == " " and len(row) == len(names) + 1 and not row[-1]:  # a space at the end
+            del row[-1]
         if len(row) != len(names):
-            if row and len(faults) < _LISTED:
+            if len(faults) < _LISTED:
                 values = f"line {line} has {len(row)} values"
-                faults.append(f"{values}, but the header in line {header + 1} has {len(names)} names; mend the line")
-            elif row:
+                faults.append(f"{values}, but the header in line {title} has {len(names)} names; mend the line")
+            else:
                 unlisted += 1
             continue
         budget.take(8 * len(row))
+        if parted:
+            starts.append(len(places))
+            parted = False
         places.append(line)
         for name, column, cell in zip(names, columns, row, strict=True):
             column.append(cells.value(name, cell, line))
@@ -233,9 +257,55 @@ def read_text(path: Path, options: TextOptions) -> Table:
     unusable = cells.unusable()
     named = {name: np.array(column) for name, column in zip(names, columns, strict=True)}
     named = {name: column for name, column in named.items() if name and name not in unusable}
-    dates = frozenset(name for name, start in cells.starts.items() if start and name in named)
-    problems = (*faults, *cells.problems())
-    return Table(named, unusable, np.array(places), dates, units, (*notes, *cells.notes()), problems)
+    blocks = None
+    if 0 < 2 * len(starts) < len(places):  # else the text is double-spaced
+        blocks = np.isin(np.arange(len(places)), starts).cumsum()
+    return Table(
+        named,
+        unusable,
+        np.array(places),
+        frozenset(name for name, start in cells.starts.items() if start and name in named),
+        units,
+        blocks,
+        _unpadded(text, delimiter, names, named, places),
+        (*notes, *cells.notes()),
+        (*faults, *cells.problems()),
+    )
+
+
+def _unpadded(
+    text: str, delimiter: str, names: Sequence[str], columns: Mapping[str, Floats], places: Sequence[int]
+) -> dict[str, str]:
+    """Return the columns whose fractions of a second lack leading zeros, as in 58.80 and then 58.100, with the reason.
+
+    Such a column increases, but for these steps, in which the fraction becomes longer and, as a whole number, larger.
+    """
+    steps = {name: np.diff(column) for name, column in columns.items()}
+    back = {
+        name: np.flatnonzero(each < 0).tolist()
+        for name, each in steps.items()
+        if 0 < 3 * int((each < 0).sum()) <= 2 * int((each > 0).sum())
+    }
+    wanted = {places[row + more] for rows in back.values() for row in rows for more in (0, 1)}
+    lines = {n: line for n, line in enumerate(io.StringIO(text, newline=""), 1) if n in wanted} if wanted else {}
+    reasons = {}
+    for name, rows in back.items():
+        for row in rows:
+            words = [dict(zip(names, _split(lines[places[at]], delimiter), strict=False)) for at in (row, row + 1)]
+            before, after = (_FRACTION.fullmatch(word.get(name, "").strip()) for word in words)
+            if not before or not after or (before[1], before[3]) != (after[1], after[3]):
+                break
+            if len(before[2]) >= len(after[2]) or int(before[2]) >= int(after[2]):
+                break
+            reasons.setdefault(
+                name,
+                f"its fractions lack leading zeros: {before[0]!r} in line {places[row]}, then {after[0]!r}; write "
+                f"{before[1]}{before[2]:0>{len(after[2])}}{before[3] or ''}",
+            )
+        else:
+            continue
+        reasons.pop(name, None)
+    return reasons
 
 
 def _text(path: Path, encoding: str | None) -> tuple[str, tuple[str, ...]]:
@@ -264,74 +334,153 @@ def _text(path: Path, encoding: str | None) -> tuple[str, tuple[str, ...]]:
 
 
 def _rows(lines: Sequence[str]) -> tuple[str, dict[int, list[str]]]:
-    """Return the separator, and the cells of each line by line index, without blank lines and LabVIEW's header."""
+    """Return the separator, and the cells of each row by the index of its last line.
+
+    Blank lines and LabVIEW's header are left out.
+    """
     if lines and (stated := re.fullmatch(r'"?sep=(.)"?', lines[0].rstrip("\r\n"))):
-        return stated[1], {i: _split(line, stated[1]) for i, line in enumerate(lines) if i and line.strip()}
+        return stated[1], _records(lines, 1, stated[1])
     start = 0
     if lines and lines[0].startswith("LabVIEW Measurement"):
         start = 1 + max((i for i, line in enumerate(lines) if line.startswith("***End_of_Header***")), default=-1)
-    rows = {
-        mark: {i: _split(line, mark) for i, line in enumerate(lines) if i >= start and line.strip()} for mark in ",;\t"
-    }
+    rows = {mark: _records(lines, start, mark) for mark in ",;\t|"}
     delimiter = max(rows, key=lambda mark: _usual_width(rows[mark].values())[1])
+    tail = [*rows[delimiter].values()][-_TALLEST:]  # numbers, where the first lines may be prose
+    if 2 * _usual_width(tail)[1] < len(tail):
+        spaced = _records(lines, start, " ")
+        if 2 * _usual_width([*spaced.values()][-_TALLEST:])[1] > len(tail):
+            return " ", spaced
     return delimiter, rows[delimiter]
 
 
-def _head(
-    path: Path, lines: Sequence[str], delimiter: str, rows: Mapping[int, list[str]], cells: Cells
-) -> tuple[Sequence[str], Sequence[str], int, int]:
-    """Return the names and units of columns, and the indices of the line of names and of the first line of data.
+def _records(lines: Sequence[str], start: int, delimiter: str) -> dict[int, list[str]]:
+    """Return the cells of each row that is not blank, from the line `start` on, by the index of the row's last line."""
+    records, i = dict[int, list[str]](), start
+    while i < len(lines):
+        last, row = i, _split(lines[i], delimiter)
+        if lines[i].count('"') % 2 and not lines[i].lstrip().startswith(_COMMENTS):
+            reader = csv.reader(lines[i : i + _TALLEST], delimiter=delimiter, skipinitialspace=True, strict=True)
+            with contextlib.suppress(csv.Error):  # the quote is not closed
+                row = next(reader)
+                last = i + reader.line_num - 1
+        if lines[i].strip():
+            records[last] = row[:-1] if delimiter == " " and len(row) > 1 and not row[-1] else row
+        i = last + 1
+    return records
 
-    The names are in the first line with the usual number of cells that is not a comment. If a comment stands directly
-    above numbers, the names may be in the comment.
+
+class _Head(NamedTuple):
+    """The head of a text log.
+
+    Attributes:
+        names: Titles of the columns.
+        units: Units of the columns, or no units.
+        line: Index of the last line of the row of titles.
+        data: Index of the first line below the head.
+        used: Indices of the lines of titles and units.
+        titles: Rows of the head that a file may repeat between blocks of numbers.
     """
-    width = _usual_width(rows.values())[0]
+
+    names: Sequence[str]
+    units: Sequence[str]
+    line: int
+    data: int
+    used: frozenset[int]
+    titles: Sequence[Sequence[str]] = ()
+
+
+def _head(path: Path, lines: Sequence[str], delimiter: str, rows: Mapping[int, list[str]], cells: Cells) -> _Head:
+    """Return the head of a log.
+
+    The names are in the first row of text that has the usual number of cells, as far as its last cell with content,
+    and is not a comment. The rows of text below may contain descriptions and units. Units may also be in the row above.
+    If comments stand directly above numbers, the names may be in a comment.
+    """
+    width = _usual_width(rows.values(), by_cells=True)[0]
     labels = {row[0].strip().casefold(): i for i, row in rows.items() if len(row) == width}
     named = next((labels[label] for label in _LABELS if label in labels), None)
     if "trace_values" in labels and named is not None:  # from dSPACE; the first column has the type of each row
         given = rows[labels["unit"]][1:] if "unit" in labels else []
-        return ["", *rows[named][1:]], ["", *given], named, labels["trace_values"]
-    plain = [i for i, row in rows.items() if not _is_comment(lines[i], row, width)]
-    header = next((i for i in plain if len(rows[i]) == width), None)
-    if header is None:
+        return _Head(["", *rows[named][1:]], ["", *given], named, labels["trace_values"], frozenset((named,)))
+    marked = {i for i, row in rows.items() if _is_comment(lines[i], row, width)}
+    wide = dict[int, Sequence[str]]()
+    for i, row in rows.items():
+        forms = (_split(_COMMENT.sub("", lines[i]), delimiter), row) if i in marked else (row,)
+        if fitting := [form for form in forms if len(form) == width]:
+            wide[i] = fitting[0]
+    kinds = {i: {cells.kind(cell) for cell in row} for i, row in wide.items()}
+    plain = [i for i in wide if i not in marked]
+    if not plain:
         raise UserError(f"{path} has no header row (the file is empty); write the column names into the first line")
-    names, data = rows[header], header + 1
-    kinds = {cells.kind(cell) for cell in names}
-    if "number" in kinds:
-        above = max((i for i in rows if i < header), default=header)
-        bare = (_split(lines[above].lstrip("#%;/ "), delimiter), rows[above])
-        if above not in plain and (as_wide := [row for row in bare if len(row) == width]):  # as numpy.savetxt writes it
-            names, data, header = as_wide[0], header, above
-        elif kinds <= {"number", "empty"} and above == header:
-            reason = f"line {header + 1} holds numbers"
-            raise UserError(f"{path} has no header row ({reason}); write the column names into the first line")
-        elif kinds <= {"number", "empty"}:
-            names, data, header = rows[above], header, above
-    units: Sequence[str] = ()
-    first = next((i for i in plain if i >= data), None)
-    if first is not None and len(rows[first]) == len(names):
-        kinds = {cells.kind(cell) for cell in rows[first]}
-        if "text" in kinds and kinds <= {"text", "empty"}:
-            units, data = rows[first], first + 1
-    for line in lines[:header]:
-        if line.startswith("Y_Unit_Label"):  # of LabVIEW; the last one counts
-            units = ["", *_split(line, delimiter)[1:]]
-    return names, units, header, data
+    usual = Counter(_filled(wide[i]) for i in plain[-_TALLEST:]).most_common(1)[0][0]
+    full = [i for i in plain if _filled(wide[i]) >= usual]
+    first = next((i for i in full if "number" not in kinds[i] and kinds[i] != {"empty"}), None)
+    if first is None or any(kinds[i] <= {"number", "empty"} for i in full if i < first):
+        first = full[0] if kinds[full[0]] <= {"number", "empty"} else plain[0]
+        block = [i for i in wide if i < first and i in marked and "number" not in kinds[i]][-_TITLE_ROWS:]
+        if kinds[first] <= {"number", "empty"} or ("number" in kinds[first] and block):
+            above = max((i for i in rows if i < first), default=first)
+            if not block and above not in marked and above != first:  # of another width; its lines are faults
+                wide[above], block = rows[above], [above]
+            if not block:
+                reason = f"line {first + 1} holds numbers"
+                raise UserError(f"{path} has no header row ({reason}); write the column names into the first line")
+            is_unit = {i: _are_units(wide[i]) for i in block}
+            line = max((i for i in block if not is_unit[i]), default=block[0])
+        else:
+            block, is_unit, line = [first], {first: False}, first
+    else:
+        text = itertools.takewhile(
+            lambda i: "text" in kinds[i] and kinds[i] <= {"text", "empty"}, (i for i in wide if i > first)
+        )
+        below = list(itertools.islice(text, _TITLE_ROWS))
+        block = [first, *below] if len(below) < _TITLE_ROWS else [first]
+        is_unit = {i: _are_units(wide[i]) for i in block}
+        above = max((i for i in wide if i < first), default=first)
+        if above != first and _are_units(wide[above]):
+            block, is_unit[above] = [above, *block], True
+        if is_unit[first] and len(block) > 1 and not all(is_unit.values()):  # units are above names
+            line = next(i for i in block if not is_unit[i])
+        else:
+            line, is_unit[first] = first, False
+    given = next((i for i in block if is_unit[i] and i != line), None)
+    units = [] if given is None else wide[given]
+    for each in lines[: block[-1] + 1]:
+        if each.startswith("Y_Unit_Label"):  # of LabVIEW; the last one counts
+            units = ["", *_split(each, delimiter)[1:]]
+    used = frozenset((line, line if given is None else given))
+    return _Head(wide[line], units, line, block[-1] + 1, used, [rows[i] for i in block])
+
+
+def _filled(row: Sequence[str]) -> int:
+    """Return the number of cells up to the last one with content."""
+    return max((i for i, cell in enumerate(row, 1) if cell.strip()), default=0)
+
+
+def _is_unit(word: str) -> bool:
+    return bare_unit(word) != word or (known_unit(word) and (len(word) > 1 or word in "smVANKWJ°%"))
+
+
+def _are_units(row: Sequence[str]) -> bool:
+    """Return whether at least half of the cells with content are known units, or in brackets."""
+    words = [cell.strip() for cell in row if cell.strip()]
+    return 0 < len(words) <= 2 * sum(_is_unit(word) for word in words)
 
 
 def _is_comment(line: str, row: Sequence[str], width: int) -> bool:
     """Return whether a line above the header is a comment, as shown by a comment mark or a single quoted text."""
     text = line.lstrip()
-    return text.startswith(("#", "%", "//")) or (
-        len(row) != width and (text[0] == ";" or (text[0] == '"' and len(row) == 1))
-    )
+    return text.startswith(_COMMENTS) or (len(row) != width and (text[0] == ";" or (text[0] == '"' and len(row) == 1)))
 
 
 def _split(line: str, delimiter: str) -> list[str]:
     return next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), [])
 
 
-def _usual_width(rows: Iterable[Sequence[str]]) -> tuple[int, int]:
-    """Return the most frequent number of cells among rows with several cells, and the number of these rows."""
+def _usual_width(rows: Iterable[Sequence[str]], by_cells: bool = False) -> tuple[int, int]:
+    """Return the most frequent number of cells among rows with several cells, and the number of these rows.
+
+    With `by_cells`, a row counts as often as it has cells, because rows above the header are often many but short.
+    """
     counts = Counter(len(row) for row in rows if len(row) > 1)
-    return max(counts.items(), key=lambda item: item[1], default=(1, 0))
+    return max(counts.items(), key=lambda item: item[1] * (item[0] if by_cells else 1), default=(1, 0))
