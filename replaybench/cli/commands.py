@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Column, Table
+from rich.text import Text
 
 from replaybench.baselines.controllers import linear_quadratic_regulator
 from replaybench.baselines.fuzzy_q_iteration import Solution, Variant, solve
@@ -32,10 +33,9 @@ from replaybench.evidence.advice.proposal import Advice
 from replaybench.exchange.offline import Changes, replay_offline
 from replaybench.exchange.offline_scores import OfflineScores, extrapolation
 from replaybench.exchange.recorded_buffer import read_recording, recorded_rewards
-from replaybench.experiments.comparison import comparison_tables, verdict
+from replaybench.experiments.overview import LINES, screen
 from replaybench.experiments.progress import plain_lines, shows_bars
 from replaybench.experiments.sweep import cores
-from replaybench.experiments.tables import noise_tables, score_tables
 from replaybench.experiments.text_table import plain_table
 from replaybench.replay.strategies.notation import parse
 from replaybench.reports.figures.all_figures import draw_offline
@@ -272,11 +272,12 @@ def advice(
     return [advise(question, folder or Path("runs") / f"advice-{file_names([plant])[0]}", workers or cores(), console)]
 
 
-def print_results(console: Console, data: xr.Dataset) -> None:
-    """Print the tables of a sweep, and a sentence that compares its best strategy with the baseline."""
-    for table in (*score_tables(data), *comparison_tables(data), *noise_tables(data)):
-        console.print(table)
-    console.print(f"verdict  {verdict(data)}", markup=False, highlight=False, soft_wrap=True)
+def print_results(console: Console, data: xr.Dataset, following: str = "") -> None:
+    """Print a small table of each plant and the verdicts, and the command `following` if given, in at most 25 lines."""
+    for part in screen(data, LINES - 1 if following else None):
+        console.print(part, highlight=False)
+    if following:
+        console.print(Text(f"next     {following}"), soft_wrap=True)
 
 
 def print_solution(console: Console, solution: Solution) -> None:

@@ -163,6 +163,7 @@ def _run_study(
 ) -> int:  # fmt: skip
     """Run a study, or print what the study needs if `dry_run`, and return the exit status of the command."""
     from replaybench.cli.commands import print_results
+    from replaybench.experiments.dataset import all_failed
     from replaybench.experiments.sweep import Figures, cores, run_sweep
     from replaybench.reports.cell_table import show_plan
     from replaybench.reports.figures.all_figures import draw_figures, remove_figures
@@ -178,15 +179,11 @@ def _run_study(
     )
     if status:
         print("stopped before the end; run the same command again to continue", file=sys.stderr)
+    status = status or int(all_failed(data))
     if console.quiet:
         return status
-    print_results(console, data)
-    print(f"results  {folder / 'results.nc'}")
-    print(f"cells    {folder / 'cells'} (scores, policies{', buffers' if study.buffers != 'none' else ''})")
-    for path in drawn:
-        print(f"figure   {path}")
-    if not status:
-        print(f"next     replaybench report {shlex.quote(str(folder))}")
+    command = "report" if drawn else "table"
+    print_results(console, data, f"replaybench {command} {shlex.quote(str(folder))}")
     return status
 
 
@@ -289,6 +286,8 @@ def table(
     run: Positional[Path],
     baseline: str | None = None,
     compare: Literal["strategy", "learner", "noise", "frequency", "plant"] | None = None,
+    strategies: tuple[str, ...] = (),
+    explain: bool = False,
     output: Path | None = None,
     format: Form = "text",
 ) -> int:
@@ -299,6 +298,9 @@ def table(
         baseline: Value to compare the others with, for example a strategy. If not given, it is the study's first value.
         compare: Axis on which values are compared. If not given, it is strategy or, if there is only one, the first
             other axis that varies.
+        strategies: Strategies to show, as in --strategies FIFO[Uniform] FULL[PER]; the first one is the baseline. Only
+            these are a family of comparisons, for which p values are corrected.
+        explain: Also explain the columns of comparisons.
         output: File (.csv, .json, .md, .parquet) to which scores are also written. It has one row for each cell, which
             is one combination of settings.
         format: text, md and latex (with booktabs) print tables. json and csv print the scores with all digits, as in
@@ -306,7 +308,7 @@ def table(
     """
     from replaybench.cli.console import printing
     from replaybench.data.documents import as_rows, check_columns_file, rows_text, write_columns
-    from replaybench.experiments.comparison import comparison_tables
+    from replaybench.experiments.comparison import comparison_tables, value_of
     from replaybench.experiments.dataset import without_rewards
     from replaybench.experiments.results_file import read_results
     from replaybench.experiments.tables import noise_tables, score_columns, score_tables
@@ -314,9 +316,11 @@ def table(
     if output is not None:
         check_columns_file(output)
     data = read_results(run)
+    if strategies:
+        data = data.sel(strategy=[*dict.fromkeys(value_of(data, name) for name in strategies)])
     if not (scores := score_tables(data)):
         raise without_rewards(run, data, "a table needs")
-    tables, others = comparison_tables(data, baseline, compare), noise_tables(data)
+    tables, others = comparison_tables(data, baseline, compare, explain), noise_tables(data)
     if format in ("json", "csv"):
         scores, others = [], []
     if scores or baseline or compare:

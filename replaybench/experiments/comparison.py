@@ -2,14 +2,16 @@
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import xarray as xr
 
 from replaybench.experiments import effects
-from replaybench.experiments.dataset import counted_in, episode_metric, last_of, mu_r, runs_there, the_last
+from replaybench.experiments.dataset import all_failed, counted_in, episode_metric, last_of, mu_r, runs_there, the_last
 from replaybench.experiments.statistics import Interval, interval
 from replaybench.experiments.text_table import FittedTable
 from replaybench.replay.strategies.notation import parse
@@ -181,11 +183,13 @@ class Comparison(NamedTuple):
     Attributes:
         scores: Final score of each seed that was run; NaN for failed runs.
         effect: Paired differences from the baseline. None for the baseline itself, and if the baseline was not run.
-        chance: p value of the paired sign-flip test, corrected for the tests under the same condition (Holm, 1979).
+        chance: p value of the paired sign-flip test, corrected for the tests of its family (`effects.family_p`): all
+            comparisons with the baseline of one plant at one noise and control rate.
         better: Probability that a run is better than a run of the baseline.
         same: Whether all rewards equal those of the baseline, as with buffers that never fill. Equal runs are not
             tested.
         on_scale: Whether scores are normalised (μ_r), not rewards.
+        undecided: Number of tests of the family that are not significant, and share Holm's correction.
     """
 
     learner: str
@@ -199,6 +203,22 @@ class Comparison(NamedTuple):
     same: bool = False
     plant: str = ""
     on_scale: bool = True
+    undecided: int = 1
+
+    @property
+    def sign(self) -> int:
+        """1 if the scores are significantly better than those of the baseline, −1 if significantly worse, else 0.
+
+        Every verdict on a difference is this one: of tables, figures, reports and the sentence after a sweep.
+        """
+        if self.effect is None or self.chance >= effects.SIGNIFICANT:
+            return 0
+        return 1 if self.effect.estimate > 0 else -1
+
+    @property
+    def needed(self) -> int | None:
+        """The number of seeds that would make a difference like this one significant, or None for too many."""
+        return None if self.effect is None else effects.seeds_needed(self.effect, self.undecided)
 
     @property
     def failed(self) -> int:
@@ -220,12 +240,19 @@ def scaled(data: xr.Dataset) -> xr.DataArray:
 
 
 def baseline_of(data: xr.Dataset, asked: str | None, axis: Axis = "strategy") -> str:
-    """Return the baseline on an axis of results: the value `asked` in canonical form, or else the first value."""
+    """Return the baseline on an axis of results: the value `asked` as the results spell it, or else the first value."""
+    return _name(data[axis].values[0]) if asked is None else value_of(data, asked, axis)
+
+
+def value_of(data: xr.Dataset, asked: str, axis: Axis = "strategy") -> str:
+    """Return a value on an axis of results as they spell it, given that spelling, that of tables, or another one."""
     names = [_name(value) for value in data[axis].values]
-    if asked is None:
-        return names[0]
-    if axis == "strategy" and asked not in names:
-        asked = str(parse(asked))
+    spellings = {short: name for name, short in shortened(names).items()} | {name: name for name in names}
+    if asked in spellings:
+        return spellings[asked]
+    if axis == "strategy":
+        with contextlib.suppress(UserError):
+            asked = str(parse(asked))
     elif axis in ("noise", "frequency"):
         with contextlib.suppress(ValueError):
             asked = _name(float(asked))
@@ -277,17 +304,20 @@ def compared(data: xr.Dataset, baseline: str, axis: Axis = "strategy") -> list[C
         families.setdefault(base[:3], []).append(row)
     for family in families.values():  # equal runs are not tested
         tested = {i: row.effect for i, row in enumerate(family) if row.effect is not None and not row.same}
-        chances = effects.holm([float(effects.flipped(effect.differences)) for effect in tested.values()])
+        chances = effects.family_p([*tested.values()])
+        undecided = sum(chance >= effects.SIGNIFICANT for chance in chances)
         for i, chance in zip(tested, chances, strict=True):
-            family[i] = family[i]._replace(chance=chance)
+            family[i] = family[i]._replace(chance=chance, undecided=undecided)
     return [row for family in families.values() for row in family]
 
 
-def comparison_tables(data: xr.Dataset, baseline: str | None = None, axis: Axis | None = None) -> list[FittedTable]:
+def comparison_tables(
+    data: xr.Dataset, baseline: str | None = None, axis: Axis | None = None, explain: bool = False
+) -> list[FittedTable]:
     """Return tables that compare values on one axis of results with a baseline, seed by seed.
 
     There is one table per plant, or a single table if plants are compared. The default axis is the first axis with
-    several values. The default baseline is the first value that was run.
+    several values. The default baseline is the first value that was run. A footnote explains the columns if `explain`.
     """
     if baseline is not None:
         axis = axis or ("learner" if baseline in data["learner"].values else "strategy")
@@ -298,12 +328,23 @@ def comparison_tables(data: xr.Dataset, baseline: str | None = None, axis: Axis 
     comparisons = [(part, first_comparison(part, axes, baseline)) for part, axes in parts]
     if axis is None and not any(each for _, each in comparisons):
         comparisons = [(data, first_comparison(data, ("plant",)))]
-    tables = [_table(part, *each) for part, each in comparisons if each is not None]
+    tables = [_table(part, *each, explain) for part, each in comparisons if each is not None]
     if axis is not None and not tables:
         value = baseline or baseline_of(data, None, axis)
-        varied = ", ".join(name for name in COMPARED if data[name].size > 1) or "nothing"
-        raise UserError(f"no other {axis} was run with which {value} could be compared; axes that vary there: {varied}")
+        if data[axis].size > 1 and axis not in (known := _comparable(data)):
+            reason = f"without μ_r, rewards at another {'rate' if axis == 'frequency' else axis} have another scale"
+            hint = f"; --compare {' or '.join(known)}" if known else ""
+            raise UserError(f"values of {axis} cannot be compared: {reason}{hint}")
+        named = ", ".join(name for name in COMPARED if data[name].size > 1) or "nothing"
+        raise UserError(f"no other {axis} was run with which {value} could be compared; axes that vary there: {named}")
     return tables
+
+
+def _comparable(data: xr.Dataset) -> list[Axis]:
+    """Return the axes along which several values were run, and whose scores have a common scale."""
+    on_scale, run = all(scaled(one).any() for one in _plants(data)), runs_there(data)
+    several = [axis for axis in run.dims if run.any([other for other in run.dims if other != axis]).sum() > 1]
+    return [axis for axis in COMPARED if axis in several and (on_scale or axis not in ("frequency", "plant"))]
 
 
 def first_comparison(
@@ -324,56 +365,110 @@ def first_comparison(
     return None
 
 
-def verdict(data: xr.Dataset) -> str:
-    """Return one sentence that compares the best strategy with the study's first strategy, the baseline.
+def families(points: Iterable[tuple[str, str, str, float, float]]) -> list[tuple[str, int]]:
+    """Return the baseline and the number of comparisons of each family in a study that is still to be run.
 
-    Each strategy is compared with the baseline under the same conditions, seed by seed. Differences are averaged over
-    conditions, and p values are corrected for the number of strategies (Holm, 1979). If there is only one strategy,
-    learners are compared.
+    Args:
+        points: Plant, learner, strategy, noise and control rate of each cell.
     """
-    axis: Axis = "learner" if data.sizes["strategy"] == 1 < data.sizes["learner"] else "strategy"
-    plants, conditions = _plants(data), np.prod([data.sizes[name] for name in ("noise", "frequency")])
-    on_scale = all((scaled(one) | ~runs_there(one).any(["learner", "strategy", "seed"])).all() for one in plants)
-    if not on_scale and len(plants) * conditions > 1:
-        return "No verdict over all conditions: some have no μ_r, so their scores are not comparable."
-    scores = np.stack([final_scores(one).transpose(axis, ..., "seed").values for one in plants], axis=1)
-    scores = scores.reshape(data.sizes[axis], -1, data.sizes["seed"])
-    (base, *names), first = [str(name) for name in data[axis].values], scores[0]
-    differences: list[tuple[str, effects.Effect, int]] = []
-    for name, own in zip(names, scores[1:], strict=True):
-        both = np.isfinite(own).any(axis=1) & np.isfinite(first).any(axis=1)
-        effect = effects.paired([(own - first)[both].mean(axis=0)], []) if both.any() else None
-        if effect is not None and effect.n:
-            differences.append((name, effect, int(both.sum())))
-    if not differences:
-        return f"No verdict: no other {axis} was run under the same conditions as {base}."
-    chances = effects.holm([float(effects.flipped(effect.differences)) for _, effect, _ in differences])
-    (name, effect, count), chance = max(zip(differences, chances, strict=True), key=lambda each: each[0][1].estimate)
-    low, high = effect.interval()
+    found = []
+    for _, group in itertools.groupby(sorted(dict.fromkeys(points), key=itemgetter(0)), itemgetter(0)):
+        own = [dict(zip(("plant", "learner", "strategy", "noise", "frequency"), point, strict=True)) for point in group]
+        axis = next((axis for axis in COMPARED[:-1] if len({point[axis] for point in own}) > 1), None)
+        if axis is None:
+            continue
+        base = own[0][axis]
+        sizes = Counter(
+            tuple(point[name] for name in ("noise", "frequency") if name != axis)
+            for point in own
+            if point[axis] != base and {**point, axis: base} in own
+        )
+        found += [(baseline_label(_name(base), axis), size) for size in sizes.values()]
+    return found
+
+
+_PLURALS: Final = {"strategy": "strategies", "learner": "learners", "noise": "noises", "frequency": "rates"}
+
+
+def headline(rows: Sequence[Comparison], baseline: str, axis: Axis = "strategy") -> str:
+    """Return the verdict on comparisons with a baseline: which values differ significantly, and how often.
+
+    Args:
+        rows: Paired comparisons with the baseline.
+        axis: What is compared, for example "strategy" or "noise".
+    """
+    counts: dict[str, Counter[int]] = {}
+    for row in rows:
+        if row.effect is not None:
+            values = {"noise": f"noise {row.noise:g}", "frequency": f"{row.frequency:g} Hz"}
+            counts.setdefault(values.get(axis, str(getattr(row, axis))), Counter())[row.sign] += 1
+    conditions, parts = max((each.total() for each in counts.values()), default=0), list[str]()
+    names, value = shortened([*counts, baseline]), baseline_label(baseline, axis)
+    for sign, word in ((1, "higher"), (-1, "lower")):
+        hits = [name for name in counts if counts[name][sign]]
+        if not hits:
+            continue
+        who = " and ".join(names[name] for name in hits)
+        if len(hits) > 2:
+            who = f"{len(hits)} of {len(counts)} {_PLURALS.get(axis, f'{axis}s')}"
+        often = sorted({counts[name][sign] for name in hits})
+        where = f" in {'at least ' * (len(often) > 1)}{often[0]} of {conditions} conditions" if conditions > 1 else ""
+        end = f"end{'s' * (len(hits) == 1)} significantly {word} than {names.get(value, value)}"
+        parts.append(f"{who} {word if parts else end}{where}")
+    return ", ".join(parts) or f"{'no significant difference from' if counts else 'compared with'} {value}"
+
+
+def verdict(data: xr.Dataset, found: tuple[list[Comparison], str, Axis] | None) -> str:
+    """Return the verdict on one plant's results as a sentence, which never averages over conditions.
+
+    Args:
+        found: Result of `first_comparison`.
+    """
+    if all_failed(data):
+        return "every run failed, with a reward that is not finite"
+    beaten, _ = no_learning(data)
+    prefix = f"{beaten}; " if beaten else ""
+    if found is None:
+        return f"{prefix}no verdict, because there is nothing to compare with {baseline_of(data, None)}"
+    rows, _, _ = found
+    tested = [row for row in rows if row.effect is not None and not row.same]
+    text = prefix + headline(*found)
+    if not tested:
+        return f"{text}: {why_same(data)}"
+    row = min(tested, key=lambda each: each.chance)
+    if len(tested) > 1 and any(each.sign for each in tested):
+        return text
+    assert row.effect is not None
+    low, high = row.effect.interval()
     ends = f" [{low:+.3g}, {high:+.3g}]" if np.isfinite(low) else ""
-    measure = "μ_final" if on_scale else f"final {episode_metric(plants[0])}"
-    word = f"significantly {'better' if effect.estimate > 0 else 'worse'}"
-    word = word if chance < effects.SIGNIFICANT else "not significantly different"
-    over = f", mean over {count} conditions" if count > 1 else ""
-    return (
-        f"The best {axis} next to {base} is {name}, {word}: {measure} differs by {effect.estimate:+.3g}{ends} "
-        f"(p = {effects.p_text(chance)}, n = {effect.n}{over})."
-    ).replace("p = <", "p <")
+    sizes = f"{row.effect.estimate:+.3g}{ends}, p {'' if row.chance < 0.001 else '= '}{effects.p_text(row.chance)}"
+    text += f" ({'smallest p: ' * (len(tested) > 1)}{sizes}, n = {row.effect.n})"
+    if row.sign:
+        return text
+    if row.effect.n < (fewest := effects.fewest_seeds(row.undecided)):
+        return f"{text}; {row.effect.n} seeds cannot decide this, {fewest} or more can"
+    return f"{text}; about {needed:,} seeds would decide it" if (needed := row.needed) else text
 
 
 _CAPTION: Final = (
-    "differences are of paired seeds, with BCa intervals; p: paired sign-flip test, corrected within {family} (Holm), "
-    "which decides, not whether intervals overlap; seeds: if p is not below 0.05, how many would make this difference "
-    "significant as the only test. IQM: interquartile mean of the runs; P(better): probability that a run is better "
-    "than one of the other; reach: score that so many of further runs reach, with 95 % confidence; of too few runs for "
-    "that, the worst, with the share of further runs that reach it"
+    "differences are of paired seeds, with BCa intervals; p: paired sign-flip test, corrected (Holm) for the family of "
+    "all comparisons of this table within {family}, which decides, not whether intervals overlap (--strategies "
+    "declares a smaller family); seeds: if p is not below 0.05, how many would make a difference like this one "
+    "significant with a power of 0.8, after the same correction. IQM: interquartile mean of the runs; P(better): "
+    "probability that a run is better than one of the other; reach: score that so many of further runs reach, with "
+    "95 % confidence; of too few runs for that, the worst, with the share of further runs that reach it"
 )
 
 
-def _table(data: xr.Dataset, rows: list[Comparison], baseline: str, axis: Axis) -> FittedTable:
+def baseline_label(baseline: str, axis: Axis) -> str:
+    """Return a baseline as text, with its unit if it is a noise or a control rate."""
+    return {"noise": f"noise {baseline}", "frequency": f"{baseline} Hz"}.get(axis, baseline)
+
+
+def _table(data: xr.Dataset, rows: list[Comparison], baseline: str, axis: Axis, explain: bool) -> FittedTable:
     named: list[Axis] = [name for name in ("plant", "learner", "strategy") if data[name].size > 1 or name == "strategy"]
     short = {name: shortened(np.atleast_1d(data[name].values).tolist()) for name in named}
-    value = {"noise": f"noise {baseline}", "frequency": f"{baseline} Hz"}.get(axis, baseline)
+    value = baseline_label(baseline, axis)
     nearly = f"{100 * effects.ASSURED:g} % reach"
     beyond = f"− {short.get(axis, {}).get(baseline, value)} [95 %]"
     numbers = ("n", "failed", "IQM [95 %]", beyond, "p", "seeds", "P(better)", nearly)
@@ -393,7 +488,7 @@ def _table(data: xr.Dataset, rows: list[Comparison], baseline: str, axis: Axis) 
         ("Hz", "noise", *numbers),
         droppable=("failed", "seeds", nearly, "P(better)"),
         title=f"{whose}: {' or '.join(measures)} of {the_last(plants[0])}, compared with {value}",
-        caption="\n".join([*_notes(data, rows, baseline, axis), _CAPTION.format(family=family)]),
+        caption="\n".join([*_notes(data, rows, baseline, axis), *[_CAPTION.format(family=family)] * explain]),
     )
     for row, mid in zip(rows, middles, strict=True):
         names = (short[name][getattr(row, name)] for name in named)
@@ -414,7 +509,7 @@ def _notes(data: xr.Dataset, rows: list[Comparison], baseline: str, axis: Axis) 
         names = ", ".join(itertools.islice(who, _MOST_NAMED)) + (" …" if len(who) > _MOST_NAMED else "")
         scale = ", or on another scale" if axis in ("frequency", "plant") else ""
         yield f"blank: {baseline} was not run with {names}{scale}; --baseline chooses another"
-    varied = [name for name in COMPARED if name != axis and data[name].size > 1]
+    varied = [name for name in _comparable(data) if name != axis]
     if varied:
         yield f"other comparisons: --compare {' or '.join(varied)}"
 
@@ -426,9 +521,8 @@ def _difference(row: Comparison, digits: int) -> tuple[str, str, str, str]:
     alone = " (one pair)" if row.effect.n == 1 else " (no spread)"
     ends = f" [{fixed(low, digits, '+')}, {fixed(high, digits, '+')}]" if np.isfinite(low) else alone
     difference, seeds = f"{fixed(row.effect.estimate, digits, '+')}{ends}", ""
-    if row.chance >= effects.SIGNIFICANT:
-        needed = effects.seeds_to_tell(row.effect.sd, abs(row.effect.estimate))
-        seeds = "–" if needed is None else f"{needed:,}"
+    if not row.sign:
+        seeds = "–" if (needed := row.needed) is None else f"{needed:,}"
     return difference, effects.p_text(row.chance), seeds, f"{row.better.mean:.2f}"
 
 

@@ -302,6 +302,11 @@ def runs_there(data: xr.Dataset) -> xr.DataArray:
     return there
 
 
+def all_failed(data: xr.Dataset) -> bool:
+    """Return whether there are runs in the results, and every one of them has a reward that is not finite."""
+    return bool(runs_there(data).any()) and not bool((abs(data["reward"]) < np.inf).all("episode").any())
+
+
 def without_rewards(path: Path, data: xr.Dataset, needed: str) -> UserError:
     """Return the error that results have no finite rewards. `needed` is a subject and verb, such as "figures need"."""
     if runs_there(data).any():

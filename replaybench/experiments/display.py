@@ -139,7 +139,7 @@ class History:
         points = len({(known.cell.plant, known.cell.frequency, known.cell.noise) for known in self.cells.values()})
         parts = [f"{self.complete}/{len(self.cells)} cells", f"{done / max(1, whole):.0%} of the episodes"]
         parts += [f"{failed} failed runs"] if failed else []
-        parts += [] if self._begun else ["compiling, or in the first episode or iteration"]
+        parts += [] if self._begun or done == whole else ["compiling, or in the first episode or iteration"]
         parts += [f"references {len(self.references)}/{points}"] if len(self.references) < points else []
         parts += [f"{duration(left)} left"] if left is not None else []
         return ", ".join(parts)

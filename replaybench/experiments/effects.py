@@ -151,12 +151,21 @@ def profile_band(sample: Floats, levels: Floats) -> tuple[Floats, Floats]:
 
 SIGNIFICANT: Final = 0.05
 """Level of significance. Differences with a smaller p value are significant."""
-FEWEST_SEEDS: Final = 6
-"""Smallest number of seeds with which a two-sided sign-flip test can reach p < 0.05."""
 _POWER: Final = 0.8
 MOST_SEEDS: Final = 9999
 _MANY: Final = 40
 """From this number of seeds on, the p values of a sign-flip test are practically continuous."""
+_IMAGINED: Final = 100
+"""Number of imagined studies from which the power of a test with few seeds is estimated."""
+
+
+def fewest_seeds(tests: int = 1) -> int:
+    """Return the smallest number of seeds with which each of `tests` tests of a family can reach p < 0.05.
+
+    The smallest p value of a two-sided sign-flip test of n differences is 2 / 2ⁿ, and Holm's correction multiplies it
+    by the number of tests.
+    """
+    return math.floor(1 + math.log2(tests / SIGNIFICANT)) + 1
 
 
 @dataclass(frozen=True)
@@ -248,6 +257,26 @@ def _power(seeds: int, distance: float, level: float) -> float:
     return 1.0 - float(nctdtr(seeds - 1, distance * math.sqrt(seeds), stdtrit(seeds - 1, 1.0 - level)))
 
 
+def seeds_needed(effect: Effect, tests: int = 1) -> int | None:
+    """Return the number of seeds with which a difference like this one is significant with a power of 0.8.
+
+    Few seeds are imagined: they are drawn from the observed differences, and tested as those are. The power of more
+    than 40 seeds is that of `seeds_to_tell`. The result is None above 9,999 seeds, or with fewer than two seeds.
+
+    Args:
+        tests: Number of tests that share Holm's correction.
+    """
+    most = seeds_to_tell(effect.sd, abs(effect.estimate), tests)
+    if most is None or most > _MANY:
+        return most
+    rng = np.random.Generator(np.random.PCG64(0))
+    for seeds in range(max(effect.n + 1, fewest_seeds(tests)), most):
+        chances = flipped(rng.choice(effect.differences, (_IMAGINED, seeds)))
+        if (tests * chances < SIGNIFICANT).mean() >= _POWER:
+            return seeds
+    return max(most, effect.n + 1)
+
+
 def paired(
     plus: Sequence[Floats], minus: Sequence[Floats], level: float = 0.0, statistic: Statistic = "mean"
 ) -> Effect:
@@ -257,6 +286,14 @@ def paired(
     """
     differences = np.sum(plus, axis=0) - (np.sum(minus, axis=0) if minus else 0.0) - level
     return Effect(differences[np.isfinite(differences)], statistic)
+
+
+def family_p(family: Sequence[Effect]) -> list[float]:
+    """Return the p value of each comparison of a family: of paired sign-flip tests, corrected by Holm (1979).
+
+    Tables, figures, reports, advice and verdicts take the p values of differences from here.
+    """
+    return holm([float(flipped(effect.differences)) for effect in family])
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

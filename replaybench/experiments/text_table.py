@@ -21,10 +21,14 @@ _GAP = "  "
 
 
 def plain_table(
-    headings: Sequence[str], right: Sequence[str] = (), title: str | None = None, no_wrap: bool = False
-) -> Table:
-    """Return an empty table for the terminal, in which the columns named in `right` are aligned to the right."""
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    headings: Sequence[str], right: Sequence[str] = (), title: str | None = None, no_wrap: bool = False,
+    edge: bool = True,
+) -> Table:  # fmt: skip
+    """Return an empty table for the terminal, in which the columns named in `right` are aligned to the right.
+
+    Without `edge`, there are no empty lines above and below the table.
+    """
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=edge)
     for heading in headings:
         table.add_column(heading, justify="right" if heading in right else "left", no_wrap=no_wrap)
     return table
@@ -42,6 +46,7 @@ class FittedTable:
         names: Headings of the columns that contain names.
         right: Headings of the columns that are aligned to the right.
         droppable: Headings of the columns that may be left out, the most important first.
+        edge: Whether there are empty lines above and below the table.
     """
 
     headings: Sequence[str]
@@ -51,6 +56,7 @@ class FittedTable:
     rows: list[tuple[Text, ...]] = field(default_factory=list)
     title: str = ""
     caption: str = ""
+    edge: bool = True
 
     def add(self, *cells: str | Text) -> None:
         """Append a row with one entry for each column."""
@@ -64,7 +70,7 @@ class FittedTable:
         if values := ", ".join(f"{heading} {value}" for heading, value in shared.items() if value):
             yield Text(f"all: {values}", overflow="fold")
         if self._width(shown) <= options.max_width:
-            table = plain_table(shown, self.right, no_wrap=True)
+            table = plain_table(shown, self.right, no_wrap=True, edge=self.edge)
             for row in zip(*map(self._column, shown), strict=True):
                 table.add_row(*row)
             yield table
@@ -92,7 +98,7 @@ class FittedTable:
         return [row[place] for row in self.rows]
 
     def _size(self, heading: str) -> int:
-        return max(cell_len(heading), *(cell.cell_len for cell in self._column(heading)), 0)
+        return max(*map(cell_len, heading.splitlines()), *(cell.cell_len for cell in self._column(heading)), 0)
 
     def _width(self, headings: Sequence[str]) -> int:
         return sum(self._size(heading) + 3 for heading in headings) + 1  # with the gaps of `box.SIMPLE_HEAD`

@@ -1,6 +1,7 @@
 """Tables of the cells of a run folder, and the table that a dry run prints."""
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +15,8 @@ from replaybench.data.run_folder import RunFolder
 from replaybench.envs.ode.plant import describe_steps
 from replaybench.experiments.calibration import TRIAL_SECONDS, estimate, untried
 from replaybench.experiments.cell_lookup import cells_of
+from replaybench.experiments.comparison import families
+from replaybench.experiments.effects import fewest_seeds, p_text
 from replaybench.experiments.plan import Plan, check_room, plan, plan_warnings
 from replaybench.experiments.schedule import horizon
 from replaybench.experiments.study import Cell, Study, last_episodes
@@ -139,7 +142,7 @@ def _show(console: Console, study: Study, folder: Path, workers: int, cluster: s
     run = RunFolder(folder)
     todo = plan(study, run, workers if cluster is None else 1)
     console.print(_cell_table(study.name, todo, run))
-    for line in (*_discounts(todo.cells), *_substeps(todo.cells)):
+    for line in (*_discounts(todo.cells), *_substeps(todo.cells), *_power(todo.cells)):
         console.print(line, markup=False, highlight=False)
     check_room(todo, folder)
     at_once = min(workers, cores()) if cluster is None else 1
@@ -202,6 +205,21 @@ def _discounts(cells: Sequence[Cell]) -> Iterator[str]:
     count = len({cell.learner for cell in cells})
     for line, learners in lines.items():
         yield line if len(learners) == count else f"{line} ({', '.join(sorted(learners))})"
+
+
+def _power(cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield a line that states which comparisons the seeds of a study can decide."""
+    seeds = min(Counter(cell.grid_point for cell in cells for _ in range(cell.members)).values())
+    tests = families((cell.plant, cell.learner, cell.strategy, cell.noise, cell.frequency) for cell in cells)
+    if not tests:
+        return
+    most = max(count for _, count in tests)
+    baselines = " or ".join(dict.fromkeys(name for name, _ in tests))
+    what = f"{most} comparison{'s' * (most > 1)} with {baselines} in each condition"
+    needed = fewest_seeds(most)
+    can = "can" if seeds >= needed else f"cannot, and {needed} seeds can,"
+    smallest = min(1.0, most * 2.0 ** (1 - seeds))
+    yield f"verdicts  {seeds} seed{'s' * (seeds > 1)} {can} show significance in {what}: smallest p {p_text(smallest)}"
 
 
 def _substeps(cells: Sequence[Cell]) -> Iterator[str]:

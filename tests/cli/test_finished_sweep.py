@@ -23,7 +23,6 @@ import replaybench.api
 from replaybench.data.policy_file import read_policy
 from replaybench.data.record import read_record, write_record
 from replaybench.experiments import progress as plain_lines
-from replaybench.experiments.comparison import verdict
 from replaybench.experiments.results_file import write_results
 from replaybench.experiments.sweep import Outcome
 from replaybench.runtime.errors import ReplaybenchWarning, UserError
@@ -376,34 +375,39 @@ def test_other_lines_do_not_disturb_a_format(run: Path, tmp_path: Path, capsys: 
     assert "again.json" not in printed(capsys, *claims, tmp_path / "again.json", "--format", "md")
 
 
-def test_a_finished_sweep_ends_with_verdict_and_next_command(run: Path, monkeypatch: Patch, capsys: Capsys) -> None:
+def test_a_finished_sweep_ends_with_verdicts_and_next_command(run: Path, monkeypatch: Patch, capsys: Capsys) -> None:
+    """All in 25 lines of 80 columns."""
     monkeypatch.setattr("replaybench.experiments.sweep.run_locally", run_here)
-    monkeypatch.setattr(f"{DRAWING}.draw_figures", lambda *_: [])
+    monkeypatch.setattr(f"{DRAWING}.draw_figures", lambda *_: [Path("a.png")])
+    monkeypatch.setattr("replaybench.cli.console._WIDTH", 80)
     again = ("sweep", run.parent / "study.toml", "--output", run)
     lines = printed(capsys, *again).splitlines()
-    [line] = [line for line in lines if line.startswith("verdict")]
-    assert "FULL[PER], not significantly different: μ_final differs by" in line
-    assert "n = 3, mean over 2 conditions" in line
-    assert shlex.split(lines[-1]) == ["next", "replaybench", "report", str(run)]
+    screen = lines[next(place for place, line in enumerate(lines) if line.startswith("PendulumDCSC")) :]
+    assert len(screen) <= 25
+    assert max(map(len, screen[:-1])) <= 80
+    verdicts = [line for line in screen if line.startswith("verdict  ")]
+    assert [line.split()[1] for line in verdicts] == ["PendulumDCSC:", "Magman:"]
+    assert screen[screen.index(verdicts[0]) - 1] == ""
+    assert shlex.split(screen[-1]) == ["next", "replaybench", "report", str(run)]
     assert not printed(capsys, *again, "-q")
 
 
-def test_a_verdict_names_the_best_strategy_and_its_significance(run: Path) -> None:
+def test_a_table_of_declared_strategies_is_a_family_of_its_own(run: Path, capsys: Capsys) -> None:
+    text = printed(capsys, "table", run, "--strategies", "full[per]", "FIFO[Uniform]")
+    assert "compared with FULL[PER]" in text
+    assert "sign-flip" not in text
+    assert "sign-flip" in printed(capsys, "table", run, "--explain")
+    assert "did you mean FULL[PER]" in refused(capsys, "table", run, "--strategies", "FULL[PRE]")
+
+
+def test_a_sweep_whose_runs_all_failed_ends_with_1(
+    run: Path, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
+) -> None:
     data = replaybench.open_results(run).data
-    many = xr.concat([data.assign_coords(seed=data["seed"] + 3 * place) for place in range(3)], "seed", data_vars="all")
-    many = many.transpose(*data["mu_final"].dims, ...)
-    many["mu_final"].loc[{"strategy": "FIFO[Uniform]"}] = 0.25
-    many["mu_final"].loc[{"strategy": "FULL[PER]"}] = 0.5
-    better = verdict(many)
-    assert "FULL[PER], significantly better: μ_final differs by +0.25 (p = 0.004, n = 9, mean over 2" in better
-    assert "significantly worse: μ_final differs by -0.25" in verdict(many.isel(strategy=[1, 0]))
-    assert verdict(many.isel(strategy=[0])).startswith("No verdict")
-    learners = many.isel(strategy=0, learner=0, drop=True).expand_dims(strategy=["FIFO[Uniform]"])
-    both = xr.concat([learners, learners.assign(mu_final=learners["mu_final"] - 0.125)], "learner")
-    both = both.assign_coords(learner=["DDPG", "TD3"]).transpose(*data["mu_final"].dims, ...)
-    assert "learner next to DDPG is TD3, significantly worse: μ_final differs by -0.125" in verdict(both)
-    many["reference_dp"][:] = np.nan
-    assert "no μ_r" in verdict(many)
+    data["reward"][:] = np.nan
+    monkeypatch.setattr("replaybench.experiments.sweep.run_sweep", lambda *_, **__: (data, [], 0))
+    assert call("sweep", run.parent / "study.toml", "--output", tmp_path / "x") == 1
+    assert capsys.readouterr().out.count("every run failed") == 2
 
 
 def test_results_show_in_notebooks(run: Path, monkeypatch: Patch) -> None:
@@ -414,9 +418,9 @@ def test_results_show_in_notebooks(run: Path, monkeypatch: Patch) -> None:
     assert found["mu_final"].dims == found.data["mu_final"].dims
     assert found.sizes == found.data.sizes
     html = found._repr_html_()
-    assert html.count("<table>") == 4
+    assert html.count("<table>") == 2
     assert "<td>FULL[PER]</td>" in html
-    assert all("verdict  The best strategy" in shown for shown in (html, repr(found)))
+    assert all("verdict  PendulumDCSC: no significant difference" in shown for shown in (html, repr(found)))
     assert found.plot(plant="Magman")._repr_png_().startswith(b"\x89PNG")
     with pytest.raises(UserError, match="did you mean Magman"):
         found.plot(plant="Magmn")

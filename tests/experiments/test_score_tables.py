@@ -23,8 +23,18 @@ from replaybench.cli.commands import reference_table
 from replaybench.envs.registry import make_plant
 from replaybench.experiments import comparison
 from replaybench.experiments import results_file as rescoring
-from replaybench.experiments.comparison import Axis, beats_random, compared, comparison_tables, no_learning
+from replaybench.experiments.comparison import (
+    Axis,
+    beats_random,
+    compared,
+    comparison_tables,
+    first_comparison,
+    headline,
+    no_learning,
+    verdict,
+)
 from replaybench.experiments.dataset import add_scores
+from replaybench.experiments.overview import screen
 from replaybench.experiments.results_file import read_results, rescore, write_results
 from replaybench.experiments.study import Cell
 from replaybench.experiments.tables import score_tables
@@ -200,9 +210,9 @@ def test_a_table_says_that_no_learner_beats_random_control(tmp_path: Path) -> No
     assert [cause.split(":")[0] for cause in causes] == ["the discount", "the length of the run", "exploration"]
     assert "looks 2.0 s ahead, an episode takes 4.0 s: plausible" in causes[0]
     assert "below random control" in causes[2]
-    for gamma, verdict in ((0.8, "not far enough"), (0.999, "too far"), (1.0, "to its end and beyond")):
+    for gamma, words in ((0.8, "not far enough"), (0.999, "too far"), (1.0, "to its end and beyond")):
         data["discount"][:] = gamma
-        assert verdict in no_learning(data.isel(plant=0))[1][0]
+        assert words in no_learning(data.isel(plant=0))[1][0]
     data["reward_greedy"][:] = -10.0
     assert "10.00 above random control, explore less" in no_learning(data.isel(plant=0))[1][2]
     data["episode_steps"][:] = np.nan
@@ -281,13 +291,15 @@ def test_tables_name_the_baseline_and_the_test(tmp_path: Path) -> None:
     data = results(tmp_path)
     text = shown_comparison(data)
     assert "compared with FIFO[Uniform]" in text
-    assert "sign-flip test" in text
-    assert re.search(r" 0\.125 +6 ", text), "with one more pair the difference would be significant"
+    assert "sign-flip test" not in text
+    assert re.search(r" 0\.125 +7 ", text), "two tests share Holm's correction, so that six pairs would not suffice"
     assert "(61 %)" in text  # share of further runs above the worst of six
     assert "− Resv[Uniform] [95 %]" in shown_comparison(data, "resv[uniform]")
     with pytest.raises(UserError, match="FULL\\[Uniform\\]"):
         comparison_tables(data, "FULL[Uniform]")
-    _, *whole, _ = shown_comparison(data, width=80).partition("differences are of")[2].strip().splitlines()
+    explained = text_of(*comparison_tables(data, explain=True), width=80)
+    assert "sign-flip test" in explained
+    _, *whole, _ = explained.partition("differences are of")[2].strip().splitlines()
     assert min(len(line.strip()) for line in whole) > 60, "the footnote fills its lines"
 
 
@@ -346,7 +358,7 @@ def test_one_scale_compares_conditions(tmp_path: Path, axis: Axis, values: list[
         other[name] = other[name] + (1.0 if reference is RAW or name == "reward" else 0.01)
     data = joined(one.assign_coords({axis: values[:1]}), other.assign_coords({axis: values[1:]}), axis)
     if reference is RAW and axis != "noise":
-        with pytest.raises(UserError, match="axes that vary there"):
+        with pytest.raises(UserError, match=f"values of {axis} cannot be compared: without μ_r"):
             comparison_tables(data, axis=axis)
         return
     (table,) = comparison_tables(data) if axis != "plant" else comparison_tables(data, axis=axis)
@@ -379,6 +391,75 @@ def test_blanks_have_a_note(tmp_path: Path) -> None:
     text = shown_comparison(joined(data, other, "learner"))
     assert "blank: FIFO[Uniform] was not run with SAC" in text
     assert "other comparisons: --compare learner" in text
+
+
+def test_a_verdict_is_one_of_each_condition(tmp_path: Path) -> None:
+    """Opposite effects under two noises do not cancel; and tables, figures and the verdict agree."""
+    names = STRATEGIES[:2]
+    one = results(tmp_path, strategies=names).isel(seed=slice(5)).isel(plant=0)
+    more = one.assign_coords(seed=one["seed"] + 5)
+    data = xr.concat([one, more], "seed", data_vars="minimal", coords="minimal", compat="override")
+    other = data.copy(deep=True)
+    for name in ("reward", "mu_final"):
+        flipped = 2 * data[name].sel(strategy=names[0]) - data[name].sel(strategy=names[1])
+        other[name].loc[{"strategy": names[1]}] = flipped
+    both = joined(data.assign_coords(noise=[0.0]), other.assign_coords(noise=[0.02]), "noise")
+    found = first_comparison(both)
+    assert found is not None
+    assert [row.sign for row in found[0] if row.effect is not None] == [1, -1]
+    text = verdict(both, found)
+    assert text == headline(*found)
+    assert "FULL[PER] ends significantly higher than FIFO[Uniform] in 1 of 2 conditions, FULL[PER] lower" in text
+
+
+def test_too_few_seeds_cannot_decide(tmp_path: Path) -> None:
+    data = results(tmp_path).isel(plant=0)
+    text = verdict(data, first_comparison(data))
+    assert "no significant difference from FIFO[Uniform] (smallest p: +0.05" in text
+    assert text.endswith("5 seeds cannot decide this, 7 or more can")
+    alone = data.isel(strategy=[0, 1])
+    assert verdict(alone, first_comparison(alone)).endswith("5 seeds cannot decide this, 6 or more can")
+    data["reward"][:] = np.nan
+    assert verdict(data, None) == "every run failed, with a reward that is not finite"
+
+
+def test_only_axes_that_can_be_compared_are_proposed(tmp_path: Path) -> None:
+    """Without μ_r, rewards of two rates have two scales: each rate has its own verdict."""
+    one = results(tmp_path, RAW)
+    both = joined(one, one.assign_coords(frequency=[100.0]), "frequency")
+    assert "--compare" not in shown_comparison(both)
+    scaled = results(tmp_path / "scaled")
+    scaled = joined(scaled, scaled.assign_coords(frequency=[100.0]), "frequency")
+    assert "--compare frequency" in shown_comparison(scaled)
+    text = text_of(*screen(both), width=80)
+    assert re.search(r"FULL\[PER\] +-41\.\d+ 1× +-41\.\d+ 1×", text)
+    assert "random control -100" in text
+
+
+@pytest.mark.parametrize("spelled", ["mine.py:New[Uniform]", "New[Uniform]", "MINE.PY"])
+def test_strategies_have_the_names_that_tables_print(tmp_path: Path, spelled: str) -> None:
+    data = results(tmp_path).assign_coords(strategy=["FIFO[Uniform]", "FULL[PER]", "mine.py:New[Uniform]"])
+    if spelled == "MINE.PY":
+        with pytest.raises(UserError, match="unknown strategy of this run"):
+            comparison_tables(data, spelled)
+        return
+    assert "compared with mine.py:New[Uniform]" in shown_comparison(data, spelled)
+
+
+def test_a_screen_has_at_most_25_lines_of_80_columns(tmp_path: Path) -> None:
+    names = tuple(f"FIFO({size})[PER(0.{size})]" for size in range(1000, 1012))
+    one = results(tmp_path, strategies=STRATEGIES)
+    wide = one.isel(strategy=[0, 1, 2] * 4).assign_coords(strategy=list(names))
+    axes: dict[str, list[Any]] = {"noise": [0.0, 0.01, 0.02], "frequency": [25.0, 50.0], "plant": [*"abcdef"]}
+    for axis, values in axes.items():
+        for value in values[1:]:
+            wide = joined(wide, wide.isel({axis: [0]}).assign_coords({axis: [value]}), axis)
+        lines = text_of(*screen(wide, 24), width=80).splitlines()
+        assert len(lines) <= 24, lines
+        assert max(map(len, lines)) <= 80
+        assert sum(line.startswith("verdict") for line in lines) >= 1
+    assert any("more plants" in line for line in lines)
+    assert any("more with lower scores" in line for line in lines)
 
 
 LONG = "Drop(0.5)*Synth(action=0.25)*FIFO(5000)[PERprop(0.65)+IS(0.45→0.95)]"

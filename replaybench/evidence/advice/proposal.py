@@ -11,7 +11,7 @@ from scipy import stats
 from replaybench.evidence.advice.rules import SAMPLINGS, Candidate, Traits, candidates, rules
 from replaybench.experiments.comparison import final_scores, reference_rows, scaled
 from replaybench.experiments.dataset import runs_there
-from replaybench.experiments.effects import SIGNIFICANT, Effect, flipped, holm, paired
+from replaybench.experiments.effects import SIGNIFICANT, Effect, family_p, paired
 from replaybench.runtime.arrays import Floats
 
 SHARE: Final = 0.9
@@ -242,7 +242,7 @@ def probes_of(
     for candidate, name, capacity in tried:
         beyond = paired([scores[name]], [full]) if name != "FULL[Uniform]" else None
         probes.append(Probe(candidate, name, capacity, scores[name], beyond, 1.0, missing[name]))
-    chances = iter(holm([float(flipped(probe.beyond.differences)) for probe in probes if probe.beyond is not None]))
+    chances = iter(family_p([probe.beyond for probe in probes if probe.beyond is not None]))
     probes = [probe if probe.beyond is None else probe._replace(chance=next(chances)) for probe in probes]
     return sorted(probes, key=lambda probe: -probe.mean)
 
@@ -314,7 +314,6 @@ def _next(chosen: Probe, rival: Probe) -> list[str]:
         return []
     low, high = between.interval()
     ends = f" [{low:+z.3f}, {high:+z.3f}]" if np.isfinite(low) else ""
-    significance = "significant" if flipped(between.differences) < SIGNIFICANT else "not significant"
     own, other = chosen.candidate.votes, rival.candidate.votes
     if own == other:
         why, turn = "as many rules speak for both", "be better"
@@ -323,8 +322,8 @@ def _next(chosen: Probe, rival: Probe) -> list[str]:
         votes = f"{max(own, other):+d} to {min(own, other):+d}"
         why = f"within {NEAR} the rules decide, of which more speak for {more.name} ({votes})"
     return [
-        f"{rival.name} is next: {chosen.name} − {rival.name} = {between.estimate:+z.3f}{ends} over {between.n} seeds, "
-        f"{significance}; {why}: to be proposed it would have to {turn} over more seeds"
+        f"{rival.name} is next: {chosen.name} − {rival.name} = {between.estimate:+z.3f}{ends} over {between.n} seeds; "
+        f"{why}: to be proposed it would have to {turn} over more seeds"
     ]
 
 

@@ -1,6 +1,5 @@
 """Figures of paired differences and of performance profiles (Agarwal et al., 2021)."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
@@ -9,44 +8,11 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from replaybench.experiments.comparison import Axis, Comparison, final_scores, first_comparison, scaled
+from replaybench.experiments.comparison import baseline_label, final_scores, first_comparison, headline, scaled
 from replaybench.experiments.dataset import episode_metric, runs_there, the_last
-from replaybench.experiments.effects import FEWEST_SEEDS, SIGNIFICANT, profile, profile_band
+from replaybench.experiments.effects import SIGNIFICANT, profile, profile_band
 from replaybench.reports.figures import style
 from replaybench.reports.figures.style import GREY, MU
-from replaybench.runtime.user_file import shortened
-
-_PLURALS: Final = {"strategy": "strategies", "learner": "learners", "noise": "noises", "frequency": "rates"}
-
-
-def headline(rows: Sequence[Comparison], baseline: str, axis: Axis = "strategy") -> str:
-    """Return a title that names the strategies whose final scores differ significantly from those of the baseline.
-
-    Args:
-        rows: Paired comparisons with the baseline.
-        axis: What is compared, for example "strategy" or "noise".
-    """
-    counts: dict[str, Counter[int]] = {}
-    for row in rows:
-        if row.effect is not None and row.effect.n >= FEWEST_SEEDS:
-            values = {"noise": f"noise {row.noise:g}", "frequency": f"{row.frequency:g} Hz"}
-            sign = int(np.sign(row.effect.estimate)) * (row.chance < SIGNIFICANT)
-            counts.setdefault(values.get(axis, str(getattr(row, axis))), Counter())[sign] += 1
-    conditions, parts = max((each.total() for each in counts.values()), default=0), list[str]()
-    names = shortened(list(counts))
-    for sign, word in ((1, "higher"), (-1, "lower")):
-        hits = [name for name in counts if counts[name][sign]]
-        if not hits:
-            continue
-        who = " and ".join(names[name] for name in hits)
-        if len(hits) > 2:
-            who = str(len(hits)) if parts else f"{len(hits)} of {len(counts)} {_PLURALS[axis]}"
-        where = "" if conditions == 1 or parts else f" in at least one of {conditions} conditions"
-        if len(hits) == 1 < conditions:
-            where = f" in {counts[hits[0]][sign]} of {counts[hits[0]].total()} conditions"
-        end = f"end{'s' * (len(hits) == 1)} significantly {word} than {baseline}"
-        parts.append(f"{who} {word if parts else end}{where}")
-    return ", ".join(parts) or f"{'no significant difference from' if counts else 'compared with'} {baseline}"
 
 
 def paired_differences(data: xr.Dataset) -> Figure | None:
@@ -79,20 +45,20 @@ def paired_differences(data: xr.Dataset) -> Figure | None:
             if row.same:
                 axes.text(0, place, " same runs", va="center", color=GREY, size=8)
                 continue
-            ends, face = effect.interval(), one.color if row.chance < SIGNIFICANT else "white"
+            ends, face = effect.interval(), one.color if row.sign else "white"
             if np.isfinite(ends).all():
                 axes.plot(ends, (place, place), color=one.color, linewidth=1.6, zorder=2)
             mark: dict[str, Any] = {"marker": one.marker, "color": one.color, "markerfacecolor": face}
             axes.plot(effect.estimate, place, markersize=5, zorder=3, **mark)
         return pairs
 
-    baseline = {"noise": f"noise {baseline}", "frequency": f"{baseline} Hz"}.get(axis, baseline)
-    caption = f"Difference from {baseline}; filled if p < {SIGNIFICANT:g}."
+    label = baseline_label(baseline, axis)
+    caption = f"Difference from {label}; filled if p < {SIGNIFICANT:g}."
     caption += " Same runs: equal rewards in all episodes." * any(row.same for row in rows)
     caption += f"\nn: paired seeds; mean of {the_last(data, 'training')}, exploration included; 95 % BCa intervals; "
     caption += "sign-flip test, Holm within a panel."
     title, height, extra = headline(rows, baseline, axis), 0.75 + 0.24 * len(series), 0.062 * max(map(len, labels))
-    of = f"difference from {baseline} in " if len(places) == 1 else "difference in "
+    of = f"difference from {label} in " if len(places) == 1 else "difference in "
     figure, panels = draw_conditions(data, title, caption, places, draw, height, extra=extra, of=of)
     panels[0, 0].set_yticks(range(len(series)), labels)
     panels[0, 0].set_ylim(len(series) - 0.4, -0.6)

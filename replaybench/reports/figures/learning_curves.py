@@ -15,9 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from replaybench.experiments import dataset
-from replaybench.experiments.comparison import final_rewards, first_comparison, scaled
+from replaybench.experiments.comparison import final_rewards, first_comparison, headline, scaled
 from replaybench.reports.figures import curves, style
-from replaybench.reports.figures.distributions import headline
 from replaybench.reports.figures.style import GREY, MU, MU_LABEL, RAW_LABELS, Series
 from replaybench.runtime.arrays import Floats
 

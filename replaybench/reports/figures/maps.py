@@ -14,10 +14,9 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from replaybench.experiments.advantage import BASELINES, MATTERS, advantages, by_capacity
-from replaybench.experiments.comparison import baseline_of, compared, scaled
+from replaybench.experiments.comparison import baseline_of, compared, headline, scaled
 from replaybench.experiments.dataset import last_of, the_last
 from replaybench.experiments.effects import SIGNIFICANT
-from replaybench.reports.figures.distributions import headline
 from replaybench.reports.figures.style import GREY, MU, minus, new_panels, span
 from replaybench.runtime.arrays import Floats
 from replaybench.runtime.user_file import shortened
@@ -159,7 +158,7 @@ def condition_map(data: xr.Dataset) -> Figure | None:
                 continue
             y, x = strategies.index(row.strategy), along.index(row.frequency if along is rates else row.noise)
             sizes[y, x] = size_here = row.effect.estimate
-            weight = "bold" if row.chance < SIGNIFICANT else "normal"
+            weight = "bold" if row.sign else "normal"
             text = "same" if row.same else _signed(size_here)
             axes.text(x, y, text, ha="center", va="center", size=7, weight=weight)
         image = _draw_squares(axes, sizes)

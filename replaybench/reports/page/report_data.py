@@ -5,8 +5,6 @@ The paired sign-flip test decides significance, as in the tables of a sweep. Fai
 runs with the same seed failed, their difference is left out. Python files that a run names are not imported.
 """
 
-import functools
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,51 +15,22 @@ import xarray as xr
 
 from replaybench.data.documents import read_json, read_toml
 from replaybench.data.run_folder import RunFolder
-from replaybench.experiments.comparison import ReferenceRow, reference_rows, scaled, unbeaten
+from replaybench.experiments.comparison import (
+    Axis,
+    Comparison,
+    ReferenceRow,
+    first_comparison,
+    reference_rows,
+    scaled,
+    unbeaten,
+)
 from replaybench.experiments.dataset import mu_r, runs_there, the_last, without_rewards
-from replaybench.experiments.effects import FEWEST_SEEDS, SIGNIFICANT, flipped, paired, seeds_to_tell
+from replaybench.experiments.effects import Effect
 from replaybench.experiments.results_file import read_results
-from replaybench.experiments.statistics import Interval, interval
+from replaybench.experiments.statistics import Interval
 from replaybench.reports.figures.scores import Score, read_score
 from replaybench.reports.figures.style import Series, all_series, condition, plant_name
 from replaybench.runtime.arrays import Bools, Floats
-
-
-class Lead(NamedTuple):
-    """The lead of one series (learner with a strategy) over another, on the seeds that both finished.
-
-    Attributes:
-        difference: Mean of the paired differences with its 95 % interval.
-        pairs: Number of seeds.
-        ahead: Number of seeds with a positive difference.
-        chance: p value of the paired sign-flip test.
-        needed: Number of seeds for a power of 0.8 if the true differences have this mean and spread. None if more than
-            9,999 seeds are needed.
-    """
-
-    difference: Interval
-    pairs: int
-    ahead: int
-    chance: float
-    needed: int | None
-
-    @property
-    def same(self) -> bool:
-        """Whether both series have equal scores on every seed, for example because no buffer was ever full."""
-        return self.pairs > 0 and self.difference.degenerate and self.difference.mean == 0
-
-    @property
-    def significant(self) -> bool:
-        """Whether the lead is significant (p < 0.05), with enough seeds for the test."""
-        return self.pairs >= FEWEST_SEEDS and self.difference.mean > 0 and self.chance < SIGNIFICANT
-
-
-def lead(one: Floats, other: Floats) -> Lead:
-    """Compare the final scores `[seeds]` of two series, seed by seed."""
-    effect = paired([one], [other])
-    mean, differences = interval(effect.differences), effect.differences
-    needed = seeds_to_tell(effect.sd, abs(mean.mean)) if effect.n else None
-    return Lead(mean, effect.n, int((differences > 0).sum()), float(flipped(differences)), needed)
 
 
 class Standing(NamedTuple):
@@ -69,31 +38,19 @@ class Standing(NamedTuple):
 
     Attributes:
         score: Mean score over `seeds` seeds, with its 95 % interval.
-        behind: Lead of the best series over this one; None for the best series itself.
+        versus: Comparison with the study's baseline; None if there is none.
     """
 
     series: Series
     score: Interval
     seeds: int
-    behind: Lead | None
+    versus: Comparison | None
 
 
-def ranking(
-    names: Sequence[Series], scores: Sequence[Floats], mean: Callable[[Series, Floats], Interval]
-) -> list[Standing]:
-    """Rank series by their mean scores over the seeds, and leave out series without a finite score.
-
-    Args:
-        names: Series, which are pairs of learner and strategy.
-        scores: Score of each seed, for each series; shape `[seeds]`, NaN where a run failed.
-        mean: Function that returns the mean and its interval, given a series and its scores.
-    """
-    scored = [pair for pair in zip(names, scores, strict=True) if np.isfinite(pair[1]).any()]
-    scored.sort(key=lambda pair: -float(np.nanmean(pair[1])))
-    return [
-        Standing(one, mean(one, score), int(np.isfinite(score).sum()), lead(scored[0][1], score) if place else None)
-        for place, (one, score) in enumerate(scored)
-    ]
+def interval_of(effect: Effect) -> Interval:
+    """Return a difference from the baseline with its 95 % interval."""
+    low, high = effect.interval()
+    return Interval(effect.estimate, low, high, not np.isfinite(low))
 
 
 class Point(NamedTuple):
@@ -147,13 +104,36 @@ class ReportData:
         return [Point(*place) for place in np.argwhere(self.there.any(axis=(3, 4, 5))).tolist()]
 
     @cached_property
+    def comparisons(self) -> list[tuple[list[Comparison], str, Axis] | None]:
+        """Comparisons of each plant with a baseline, which tables and figures of the study show, too."""
+        return [first_comparison(data) for data in self.of_plants]
+
+    @cached_property
     def standings(self) -> dict[Point, list[Standing]]:
-        """Ranking of the learners and strategies for each plant, noise level and control rate, best first."""
+        """Ranking of the learners and strategies for each plant, noise level and control rate, best first.
+
+        Series without a finite score are left out.
+        """
+        noises, rates = (self.data[axis].values for axis in ("noise", "frequency"))
+        rows = {
+            (plant, row.learner, row.strategy, row.noise, row.frequency): row
+            for plant, found in enumerate(self.comparisons)
+            for row in (found[0] if found else ())
+        }
 
         def ranked(point: Point) -> list[Standing]:
-            scores = [self.final(point, one) for one in self.series]
-            mean = functools.partial(self.mean_final, point, normalised=self.normalised(point))
-            return ranking(self.series, scores, lambda series, _: mean(series))
+            scores = [(one, self.final(point, one)) for one in self.series]
+            scored = [(one, score) for one, score in scores if np.isfinite(score).any()]
+            where = float(noises[point.noise]), float(rates[point.frequency])
+            return [
+                Standing(
+                    one,
+                    self.mean_final(point, one, self.normalised(point)),
+                    int(np.isfinite(score).sum()),
+                    rows.get((point.plant, one.learner, one.strategy, *where)),
+                )
+                for one, score in sorted(scored, key=lambda pair: -float(np.nanmean(pair[1])))
+            ]
 
         return {point: ranked(point) for point in self.points}
 
@@ -245,22 +225,6 @@ class ReportData:
     def mean_final(self, point: Point, series: Series, normalised: bool) -> Interval:
         """Return mean final score and interval over seeds, as μ_r (0: random, 1: DP) if `normalised`, or as reward."""
         return self._score(point, series, normalised).at(point.noise, point.frequency)
-
-    def over_points(self, plant: int) -> tuple[list[Point], list[Standing]]:
-        """Return the conditions of one plant whose scores have a common scale, and a ranking over these conditions.
-
-        A condition is a noise level with a control rate. A series, that is a learner with a strategy, is ranked by the
-        mean of its scores if it was run in each returned condition. Conditions in which μ_r (0: random control, 1:
-        dynamic programming) is defined are returned. If there are none, scores are rewards. Rewards of several
-        conditions have no common scale, so both lists are empty if there are several.
-        """
-        points = [point for point in self.points if point.plant == plant]
-        usable = [point for point in points if self.normalised(point)] or points
-        if not self.normalised(usable[0]) and len(usable) > 1:
-            return [], []
-        everywhere = [one for one in self.series if all(self.started(point, one) for point in usable)]
-        scores = [np.mean([self.final(point, one) for point in usable], axis=0) for one in everywhere]
-        return usable, ranking(everywhere, scores, lambda _, score: interval(score))
 
     def value(self, name: str, point: Point, series: Series) -> float:
         """Return a count of runs, or the mean rise time, of a learner with a strategy under one condition.

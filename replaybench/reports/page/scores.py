@@ -7,11 +7,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from plotly.colors import sample_colorscale
 
+from replaybench.experiments.comparison import Comparison, baseline_label
 from replaybench.experiments.dataset import counted_in, episode_metric
 from replaybench.experiments.statistics import RISE_LEVEL, Interval
 from replaybench.reports.figures.style import RAW_LABELS, Series, luminance, plant_name
 from replaybench.reports.page import theme
-from replaybench.reports.page.report_data import Point, ReportData, Standing
+from replaybench.reports.page.report_data import Point, ReportData, Standing, interval_of
 from replaybench.reports.page.theme import MU, Panel, Row, Section, Table, Trace, number, plain, worded
 from replaybench.runtime.quantities import decimals
 from replaybench.runtime.user_file import shortened
@@ -78,7 +79,7 @@ def _marks(report: ReportData, point: Point, standing: Standing) -> list[Trace]:
 
 
 def _table(report: ReportData) -> Table:
-    """Return a table of all learners and strategies at all noise levels and rates, with distances from the best."""
+    """Return a table of all learners and strategies at all noise levels and rates, and differences from a baseline."""
     several = len(report.plants) > 1
     heads = [
         *(["plant"] if several else []),
@@ -88,7 +89,7 @@ def _table(report: ReportData) -> Table:
         "seeds",
         "failed",
         "final [95 %]",
-        "behind the best, seed by seed [95 %]",
+        f"− {_baselines(report)}, seed by seed [95 %]",
         f"{counted_in(report.of_plants[0])} to {MU} ≥ {RISE_LEVEL:g}",
     ]
     rows = []
@@ -97,24 +98,22 @@ def _table(report: ReportData) -> Table:
     for point, ranked in report.standings.items():
         score_digits, lead_digits = digits[point.plant]
         where = [*([names[report.plants[point.plant]]] if several else []), *report.numbers(point)]
-        first = "not above random control" if report.unbeaten(point) else "best"
         scored = {one.series: one for one in ranked}
         for one in dict.fromkeys([*scored, *report.series]):
             if not report.started(point, one):
                 continue
-            standing, best = scored.get(one), bool(ranked) and one is ranked[0].series
-            lead, behind = standing.behind if standing else None, "–"
-            if lead is not None and lead.pairs:
-                unclear = "" if lead.significant else " (not significant)"
-                behind = "same scores" if lead.same else f"{worded(lead.difference, lead_digits)}{unclear}"
+            standing = scored.get(one)
+            score = worded(standing.score, score_digits) if standing else "–"
+            if report.unbeaten(point) and ranked and one is ranked[0].series:
+                score += " (not above random control)"
             never = report.count("censored", point, one)  # runs that do not reach 0.8 count with their full length
             cells = [
                 *where,
                 one.label,
                 str(standing.seeds if standing else 0),
                 str(report.count("failed", point, one)),
-                worded(standing.score, score_digits) if standing else "–",
-                first if best else behind,
+                score,
+                _difference(standing.versus if standing else None, lead_digits),
                 number(report.value("rise_time_mean", point, one), 0) + (f" ({never} never)" if never else ""),
             ]
             rows.append(Row(cells, report.places(one, point)))
@@ -124,11 +123,26 @@ def _table(report: ReportData) -> Table:
     return Table("All cells, the best of each condition first", heads, rows, 4 if several else 3)
 
 
+def _baselines(report: ReportData) -> str:
+    known = [baseline_label(*found[1:]) for found in report.comparisons if found]
+    return " or ".join(dict.fromkeys(known)) or "baseline"
+
+
+def _difference(row: Comparison | None, digits: int) -> str:
+    """Return a difference from the baseline with its interval and verdict, as text."""
+    if row is None or row.effect is None:
+        return "–"
+    if row.same:
+        return "same scores"
+    unclear = "" if row.sign else " (not significant)"
+    return f"{worded(interval_of(row.effect), digits)}{unclear}"
+
+
 def _digits(report: ReportData, plant: int) -> tuple[int, int]:
-    """Return the number of decimals for a plant's scores, and for the differences from the best score."""
+    """Return the number of decimals for a plant's scores, and for the differences from the baseline."""
     standings = {point: ranked for point, ranked in report.standings.items() if point.plant == plant}
     every = [one for ranked in standings.values() for one in ranked]
-    leads = [one.behind.difference for one in every if one.behind and one.behind.pairs]
+    leads = [interval_of(one.versus.effect) for one in every if one.versus and one.versus.effect]
     scores = [theme.needed_digits(one.score) for one in every]
     digits = max([decimals(level for point in standings for level in report.levels(point).values()), *scores])
     return digits, min(digits + 1, max(map(theme.needed_digits, leads), default=2))

@@ -8,18 +8,17 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from replaybench.experiments.comparison import no_learning, why_same
-from replaybench.experiments.dataset import counted_in, episode_metric
-from replaybench.experiments.effects import FEWEST_SEEDS
-from replaybench.experiments.statistics import DEAD_LEVEL, Interval
-from replaybench.reports.figures.style import plant_name
-from replaybench.reports.page.report_data import Lead, Point, ReportData, Standing
+from replaybench.experiments.comparison import baseline_label, no_learning, verdict
+from replaybench.experiments.dataset import counted_in
+from replaybench.experiments.effects import p_text
+from replaybench.experiments.statistics import DEAD_LEVEL
+from replaybench.reports.figures.style import condition, plant_name
+from replaybench.reports.page.report_data import ReportData, Standing, interval_of
 from replaybench.reports.page.theme import MU, number, worded
 from replaybench.runtime.quantities import decimals
 
 _MOST_CONDITIONS: Final = 3
-NARROW: Final = 0.02
-"""Leads in μ_r below this value are called narrow."""
+_MOST_NAMED: Final = 4
 
 
 class Conclusion(NamedTuple):
@@ -50,9 +49,9 @@ def summarise(report: ReportData) -> Summary:
     """Return a summary of a study, based on a ranking for each plant, noise level and control rate."""
     caution = (
         "Seeds are the units of all intervals (95 %, BCa bootstrap). Strategies share their seeds, so differences are "
-        "taken seed by seed. Significant: p < 0.05 in a paired sign-flip test. The best is chosen by the same runs "
-        "that score it, which overestimates its lead a little. Neither tests nor intervals are corrected for the "
-        "number of comparisons."
+        "taken seed by seed. Significant: p < 0.05 in a paired sign-flip test, corrected for all comparisons with the "
+        "baseline at one noise and control rate (Holm). Only comparisons with the baseline are tested. The highest "
+        "score is chosen by the same runs that score it, which overestimates it a little."
     )
     if report.data.sizes["seed"] < 2:
         caution = "Every cell has a single seed, so differences may be due to chance."
@@ -114,8 +113,9 @@ def _conclusion(report: ReportData, plant: int) -> Conclusion | None:
     why = [re.sub(r"-(?=\d)", "−", f"Likely causes, in order: {numbered}.")] if causes else []
     learnt = [ranked for point, ranked in standings.items() if not report.unbeaten(point)]
     if learnt or not unlearned:
-        headline, sentences = _headline(report, *report.over_points(plant))
-        sentences += [*_by_condition(learnt), *([f"{unlearned}."] if unlearned else [])]
+        words = re.sub(r"(?<=[ \[(])-(?=\d)", "−", verdict(report.of_plants[plant], report.comparisons[plant]))
+        headline = words[0].upper() + words[1:]
+        sentences = [*_highest(learnt), *_differences(report, plant), *([f"{unlearned}."] if unlearned else [])]
         return Conclusion(name, headline, [*sentences, *why])
     levels_by_condition = []
     for point, ranked in itertools.islice(standings.items(), _MOST_CONDITIONS):
@@ -129,86 +129,38 @@ def _conclusion(report: ReportData, plant: int) -> Conclusion | None:
     return Conclusion(name, unlearned, [*levels_by_condition, undecided, *why])
 
 
-def _headline(report: ReportData, points: list[Point], ranked: list[Standing]) -> tuple[str, list[str]]:
-    """Return a headline that names the best learner and strategy overall, and sentences about the lead over others."""
-    if not ranked:
-        lacking = "No strategy has a score in every condition"
-        reason = lacking if points else f"Without {MU}, conditions have no common scale"
-        return "No overall winner", [f"{reason}, so there is no ranking over all of them."]
-    best, *others = ranked
-    data = report.of_plants[points[0].plant]
-    unit = MU if report.normalised(points[0]) else episode_metric(data)
-    where = f" on average over {amount(len(points), 'condition')}" if len(points) > 1 else ""
-    score, name = f"{unit} {worded(best.score)}{where}", best.series.label
-    leads = {one.series.label: one.behind for one in others if one.behind is not None}
-    if not leads:
-        return f"{name} stands alone", [f"{name} reached {score} ({amount(best.seeds, 'seed')})."]
-    same = [label for label, lead in leads.items() if lead.same]
-    tied = [label for label, lead in leads.items() if not lead.significant]
-    reason = why_same(data)
-    if len(same) == len(leads):
-        names, seeds = listed([name, *same]), amount(best.seeds, "seed")
-        headline = f"Nothing to compare: {names} have the same scores"
-        return headline, [f"On every seed they reached {score} ({seeds}): {reason}."]
-    close, lead = others[0], leads[others[0].series.label]
-    sentences = [f"{name} scored highest: {score}, n = {best.seeds} seeds.", _against(close, lead, reason)]
-    means = {label: lead.difference.mean for label, lead in [*leads.items()][1:] if lead.significant}
-    behind = [f"{label} by {number(mean, 3 if mean < NARROW else 2)}" for label, mean in means.items()]
-    if behind:
-        sentences.append(f"Significantly behind it (p < 0.05): {some(behind, 4)}.")
-    if not tied:
-        return f"{name} came first{', narrowly' * (lead.difference.mean < NARROW and unit == MU)}", sentences
-    if same:
-        return f"No clear winner: {listed([name, *same])} have the same scores", sentences
-    if lead.pairs < FEWEST_SEEDS:
-        return f"{name} scored highest, but there are too few seeds for a test", sentences
-    who = listed([name, *tied]) if len(tied) <= 2 else f"{len(tied) + 1} of {len(ranked)}"
-    return f"No clear winner: {who} do not differ significantly", sentences
-
-
-def _against(close: Standing, lead: Lead, reason: str) -> str:
-    """Return a sentence about the lead over the second-best learner and strategy, with a `reason` for equal scores."""
-    if not lead.pairs:
-        return f"The next best is {close.series.label}, with {worded(close.score)}; no seed finished under both."
-    if lead.same:
-        return f"{close.series.label} has the same score on every seed: {reason}."
-    if (gap := lead.difference).mean < 0:
-        behind = Interval(-gap.mean, -gap.high, -gap.low, gap.degenerate)
-        text = f"On the {amount(lead.pairs, 'seed')} that both finished it is behind the next best, "
-        text += f"{close.series.label} ({worded(close.score)}), by {worded(behind)}"
-        return f"{text}: its mean is higher because of seeds that only one of them finished."
-    text = f"Seed by seed it is ahead of the next best, {close.series.label} ({worded(close.score)}), "
-    text += f"by {worded(lead.difference)}, in {lead.ahead} of {lead.pairs} seeds"
-    chance = f"p = {lead.chance:.3f}" if lead.chance >= 0.001 else "p < 0.001"
-    if lead.significant:
-        return f"{text}: a significant lead ({chance})."
-    few = f"{amount(lead.pairs, 'seed')} {'is' if lead.pairs == 1 else 'are'} too few for a test"
-    if lead.pairs < 2:
-        return f"{text}; {few}."
-    doubt = few if lead.pairs < FEWEST_SEEDS else f"the lead is not significant ({chance})"
-    enough = f"about {lead.needed:,} seeds would be" if lead.needed else "more seeds than are practical would be"
-    return f"{text}; {doubt}. If the true difference is as large as here, {enough} needed."
-
-
-def _by_condition(rankings: list[list[Standing]]) -> list[str]:
-    """Return a sentence that counts at how many noise levels and rates each learner with a strategy was best."""
-    rankings = [
-        ranked
-        for ranked in rankings
-        if len(ranked) < 2 or not all(one.behind and one.behind.same for one in ranked[1:])
-    ]
-    if len(rankings) < 2:
-        return []
-    counts = Counter(ranked[0].series.label for ranked in rankings if ranked).most_common()
+def _highest(rankings: list[list[Standing]]) -> list[str]:
+    """Return a sentence about the highest score, or about how often each learner with a strategy had the highest."""
+    firsts = [ranked[0] for ranked in rankings if ranked]
+    if len(firsts) == 1:
+        (best,) = firsts
+        return [f"{best.series.label} has the highest score: {worded(best.score)}, n = {amount(best.seeds, 'seed')}."]
+    counts = Counter(first.series.label for first in firsts).most_common()
     parts = [f"{label} in {count}" for label, count in counts]
-    best = listed(parts) if len(parts) <= 4 else f"{listed(parts[:4])}, others in the rest"
-    clear = sum(
-        len(ranked) > 1 and all(one.behind and one.behind.significant for one in ranked[1:]) for ranked in rankings
-    )
-    return [
-        f"Highest score by condition: {best} (of {len(rankings)}); "
-        f"in {clear} of them the lead over every other is significant (p < 0.05)."
+    most = listed(parts) if len(parts) <= 4 else f"{listed(parts[:4])}, others in the rest"
+    return [f"Highest score by condition: {most} (of {len(firsts)})."] if firsts else []
+
+
+def _differences(report: ReportData, plant: int) -> list[str]:
+    """Return sentences about the differences of one plant's scores from those of its baseline."""
+    if (found := report.comparisons[plant]) is None:
+        return []
+    rows, baseline, axis = found
+    effects = [(row, row.effect) for row in rows if row.effect is not None and not row.same]
+    clear = sorted(((row, effect) for row, effect in effects if row.sign), key=lambda pair: -abs(pair[1].estimate))
+    labels = {(one.learner, one.strategy): one.label for one in report.series}
+    parts = [
+        f"{labels[row.learner, row.strategy]} at {condition(row.noise, row.frequency)} {worded(interval_of(effect))} "
+        f"(p {'' if row.chance < 0.001 else '= '}{p_text(row.chance)})"
+        for row, effect in clear[:_MOST_NAMED]
     ]
+    sentences = []
+    if parts:
+        more = f"; {amount(len(clear) - _MOST_NAMED, 'other')}" if len(clear) > _MOST_NAMED else ""
+        sentences.append(f"Significant differences from {baseline_label(baseline, axis)}: {'; '.join(parts)}{more}.")
+    if 0 < len(clear) < len(effects):
+        sentences.append(f"{len(effects) - len(clear)} of {len(effects)} differences are not significant.")
+    return sentences
 
 
 def _failures(report: ReportData) -> str:
