@@ -21,7 +21,7 @@ endef
 help:                ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(STAMP)       ## Install, run the demo study (about 6 minutes on 2 cores), print its scores
+demo: $(STAMP)       ## Install, run the demo study (about 2 minutes on 2 cores), print its scores
 	$(BIN)/replaybench sweep $(DEMO)
 
 test: $(DEV)         ## Install, check style and types, run the tests that are not slow

@@ -50,7 +50,7 @@ def repeat(root_seed: int, folder: Path) -> dict[str, Any]:
         "root_seed": root_seed,
         "verdict": verdict(data, found),
         "holds": holds,
-        "processor_seconds": round(float(data["seconds"].sum()), 1),
+        "seconds": round(float(data["seconds"].sum()), 1),
         "comparisons": comparisons,
     }
 

@@ -87,7 +87,7 @@ def show_baseline(
         if any(shown):
             convergence.add_row(str(sweep), *shown)
     console.print(convergence)
-    console.print(f"{plant.name} at {frequency:g} Hz: {scores.grid}, γ = {scores.discount:.4g}")
+    console.print(f"{plant.name} at {frequency:g} Hz: {scores.grid}, γ = {scores.discount:.4g}", markup=False)
     if note := no_score(scores.dp, scores.random):
         console.print(note)
     console.print(reference_table(plant, frequency, noise, scores))
@@ -130,7 +130,7 @@ def reference_table(plant: Plant, frequency: float, noise: float, known: Referen
 
 def _score_table(first: str, title: str) -> Table:
     numbers = (Column(heading, justify="right") for heading in ("reward", "μ_r"))
-    return Table(first, *numbers, title=title, box=box.SIMPLE_HEAD)
+    return Table(first, *numbers, title=Text(title), box=box.SIMPLE_HEAD)
 
 
 def run_replay(
@@ -285,5 +285,5 @@ def print_solution(console: Console, solution: Solution) -> None:
     table = plain_table(("plant", "Hz", "nodes", "actions", "γ", "sweeps", "last ‖Δθ‖∞"), title="Fuzzy Q-iteration")
     nodes, actions = " × ".join(map(str, solution.grid.nodes)), f"{len(solution.actions)}"
     last = f"{solution.discount:.4g}", f"{solution.sweeps}", f"{solution.convergence[-1]:.3g}"
-    table.add_row(solution.plant.name, f"{solution.frequency:g}", nodes, actions, *last)
+    table.add_row(Text(solution.plant.name), f"{solution.frequency:g}", nodes, actions, *last)
     console.print(table)

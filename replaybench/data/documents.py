@@ -5,6 +5,7 @@ Unpaired surrogates in JSON texts become escapes, because figures and files cann
 """
 
 import csv
+import html
 import io
 import json
 import math
@@ -147,7 +148,7 @@ def rows_text(rows: Sequence[Mapping[str, Any]], form: str) -> str:
         begin, end = rf"\begin{{tabular}}{{{'l' * len(headings)}}}", r"\end{tabular}"
         return "\n".join([begin, r"\toprule", first, r"\midrule", *others, r"\bottomrule", end]) + "\n"
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(cells)
+    csv.writer(text, lineterminator="\n").writerows([[_csv_cell(cell) for cell in line] for line in cells])
     return text.getvalue()
 
 
@@ -169,5 +170,13 @@ def _latex_cell(value: Any) -> str:
     return re.sub(r"(?<!\w)-(?=\d)", "$-$", str(value).replace("\n", " ").translate(_LATEX))
 
 
+_FORMULA: Final = re.compile(r"[=@\t\r]|[+\-](?![\d.]+( \[[^\]a-zA-Z]*\]| \([a-z ]+\)|e[+\-]?\d+)?\Z)")
+"""Beginning of a text that spreadsheets run as a formula: not of a number, or of a number with its interval."""
+
+
+def _csv_cell(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
+
+
 def _markdown_cell(value: Any) -> str:
-    return str(value).replace("\\", "\\\\").replace("|", "\\|").replace("\n", "<br>")
+    return html.escape(str(value), quote=False).replace("\\", "\\\\").replace("|", "\\|").replace("\n", "<br>")

@@ -116,7 +116,7 @@ def read_scores(path: Path) -> OfflineScores:
     """Read the file `scores.h5` of an offline replay."""
     header, arrays = read_record(path, KIND)
     needed = [field.name for field in dataclasses.fields(_Facts)]
-    if not {*needed} <= header.facts.keys() or "reward_recorded" not in arrays:
+    if not {*needed} <= header.facts.keys() or not {"updates", "reward_greedy", "reward_recorded"} <= arrays.keys():
         raise UserError(f"{path}, of an older version, does not hold what its scores are compared with; replay again")
     facts = build(_Facts, {name: header.facts[name] for name in needed}, str(path))
     updates, reward, recorded = (arrays[name] for name in ("updates", "reward_greedy", "reward_recorded"))

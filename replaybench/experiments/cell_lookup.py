@@ -23,7 +23,7 @@ from replaybench.experiments.study_record import shared_from
 from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.configuration import build
 from replaybench.runtime.errors import UserError, shown
-from replaybench.runtime.user_file import canonical, same_class_name
+from replaybench.runtime.user_file import canonical, same_class_name, shortened
 
 AXES: Final = ("plant", "learner", "strategy", "noise", "frequency", "seed")
 _NAMED: Final = ("plant", "learner", "strategy")
@@ -120,6 +120,9 @@ def _fitting(path: Path, cells: Sequence[Cell], given: Mapping[str, Any]) -> lis
     left = list(cells)
     for axis, wanted in given.items():
         before = left
+        if axis in _NAMED:  # as tables print it
+            written = shortened(dict.fromkeys(getattr(cell, axis) for cell in before))
+            wanted = next((name for name, short in written.items() if short == wanted), wanted)
         left = [cell for cell in before if _fits(cell, axis, wanted)]
         if not left and axis in _NAMED:  # the same Python file under a path from another folder
             left = [cell for cell in before if same_class_name(getattr(cell, axis), wanted)]

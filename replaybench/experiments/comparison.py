@@ -427,12 +427,17 @@ def verdict(data: xr.Dataset, found: tuple[list[Comparison], str, Axis] | None) 
     if all_failed(data):
         return "every run failed, with a reward that is not finite"
     beaten, _ = no_learning(data)
-    prefix = f"{beaten}; " if beaten else ""
+    if beaten == NONE_BEATS_RANDOM:
+        return f"{beaten}, so these runs do not show which strategy or learner is better"
     if found is None:
-        return f"{prefix}no verdict, because there is nothing to compare with {baseline_of(data, None)}"
-    rows, _, _ = found
-    tested = [row for row in rows if row.effect is not None and not row.same]
-    text = prefix + headline(*found)
+        return f"no verdict, because there is nothing to compare with {baseline_of(data, None)}"
+    text = _sentence(data, found)
+    return f"{text}; {beaten[0].lower()}{beaten[1:]}" if beaten else text
+
+
+def _sentence(data: xr.Dataset, found: tuple[list[Comparison], str, Axis]) -> str:
+    tested = [row for row in found[0] if row.effect is not None and not row.same]
+    text = headline(*found)
     if not tested:
         return f"{text}: {why_same(data)}"
     row = min(tested, key=lambda each: each.chance)

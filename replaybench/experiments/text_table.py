@@ -30,7 +30,7 @@ def plain_table(
     """
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=edge)
     for heading in headings:
-        table.add_column(heading, justify="right" if heading in right else "left", no_wrap=no_wrap)
+        table.add_column(Text(heading), justify="right" if heading in right else "left", no_wrap=no_wrap)
     return table
 
 
@@ -214,9 +214,10 @@ def _plain(printed: Any, markup: bool = True) -> str:
 
 def _plain_table(table: Table | FittedTable) -> PlainTable:
     """Convert a table to plain texts, and fill a blank cell in the first column with the text of the cell above."""
+    if isinstance(table, FittedTable):  # without markup: names may contain brackets
+        rows = [[str(cell) for cell in row] for row in table.rows]
+        return PlainTable(table.title, table.headings, rows, table.caption)
     title, caption = _plain(table.title), _plain(table.caption)
-    if isinstance(table, FittedTable):
-        return PlainTable(title, table.headings, [[str(cell) for cell in row] for row in table.rows], caption)
     headings = [_plain(each.header) or ("key", "value")[min(i, 1)] for i, each in enumerate(table.columns)]
     rows = [[_plain(cell) for cell in row] for row in zip(*(each.cells for each in table.columns), strict=True)]
     for above, row in itertools.pairwise(rows):

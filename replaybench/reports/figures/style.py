@@ -61,7 +61,7 @@ PALETTE: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e
 MARKERS: Final = ("o", "s", "D", "^", "v", "P", "X", "*")
 DASHES: Final = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 GREY: Final = "0.35"
-MU: Final = r"$\mu_r$"
+MU: Final = "μᵣ"
 MU_LABEL: Final = f"{MU}  (0 = random, 1 = DP)"
 RAW_LABELS: Final = {"mean reward": "raw mean reward per step", "return": "return"}
 """Axis labels of raw rewards, by the attribute `episode_metric` of plants."""
@@ -85,7 +85,7 @@ _STYLE: Final[dict[Any, Any]] = {
     "grid.color": "0.92",
     "grid.linewidth": 0.7,
     "lines.solid_capstyle": "round",
-    "mathtext.fontset": "dejavusans",
+    "text.parse_math": False,  # names and units may contain $
     "svg.hashsalt": "replaybench",  # equal data give equal bytes
     "figure.facecolor": "white",
 }

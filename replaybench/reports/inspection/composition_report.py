@@ -185,7 +185,7 @@ def _draw(contents: composition.Composition, facts: BufferFacts, plant: Plant | 
     across = (1 if histograms <= 3 else 2) if single else 3
     above = -(-histograms // across)
     rows = max(2, above) if single else above - (-len(planes) // across)
-    title = f"{style.plant_name(str(facts.plant))}: {whose(contents, facts)}".replace("$", r"\$")  # $ begins a formula
+    title = f"{style.plant_name(str(facts.plant))}: {whose(contents, facts)}"
     figure = style.new_figure(2.9 * across + 5.4 * single, _HEIGHT * rows, title, _caption(contents, plant is not None))
     cells = figure.add_gridspec(rows, across + single, width_ratios=[1.0] * across + [2.0] * single)
     for place, (name, counted) in enumerate(contents.quantities.items()):

@@ -50,7 +50,9 @@ class Standing(NamedTuple):
 def interval_of(effect: Effect) -> Interval:
     """Return a difference from the baseline with its 95 % interval."""
     low, high = effect.interval()
-    return Interval(effect.estimate, low, high, not np.isfinite(low))
+    if not np.isfinite(low):
+        low = high = effect.estimate
+    return Interval(effect.estimate, low, high, low == high)
 
 
 class Point(NamedTuple):
