@@ -164,11 +164,11 @@ def test_invalid_observations_and_exceptions_are_one_line_errors(registered: Any
 def test_finite_bounds_of_any_size_scale(registered: Any) -> None:
     states = Box(np.array([0, -1e30, -1]), np.array([2e7, 1e30, 3.4e38]), dtype=np.float64)
     plant = make_plant(registered("Vessel-v0", kwargs={"observation": states}))
-    assert plant.state_center == (1e7, 0, 0)
-    assert plant.state_scale == (1e7, 1e30, 1)
-    assert plant.observation_limit == (1, 1, 1e6)
+    assert plant.state_center == (1e7, 0.0, 0.0)
+    assert plant.state_scale == (1e7, 1e30, 1.0)
+    assert plant.observation_limit == (1.0, 1.0, 1e6)
     whole = Box(np.array([0, -(2**63)]), np.array([2**40, 2**63 - 1]), dtype=np.int64)
-    assert make_plant(registered("Whole-v0", kwargs={"observation": whole})).state_scale == (2**39, 1)
+    assert make_plant(registered("Whole-v0", kwargs={"observation": whole})).state_scale == (2.0**39, 1.0)
 
 
 class Leaving(Task):

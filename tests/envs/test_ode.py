@@ -236,8 +236,9 @@ class Walled(Lag):
 
     stiffness: float = 4e4
     name = "Walled"
-    state_names, state_units, state_center, state_scale = ("x", "v"), ("m", "m/s"), (0.0, 0.0), (1.0, 1.0)
-    initial_state, reference_state = (0.0, 0.0), (0.0, 0.0)
+    state_names, state_units = ("x", "v"), ("m", "m/s")  # type: ignore[assignment]  # Lag has one state
+    state_center, state_scale = (0.0, 0.0), (1.0, 1.0)  # type: ignore[assignment]
+    initial_state, reference_state = (0.0, 0.0), (0.0, 0.0)  # type: ignore[assignment]
     frequency, episode_seconds = 50.0, 10.0
 
     @staticmethod

@@ -352,7 +352,7 @@ def normalisation(name: str, space: Space[Any]) -> tuple[Floats, Floats, Floats]
     box = _vector(name, "observation", space, supported)
     low, high, dtype = box.low.astype(np.float64), box.high.astype(np.float64), box.dtype
     whole = np.issubdtype(dtype, np.integer) and dtype.itemsize > 2
-    least, most = (np.iinfo(dtype).min, np.iinfo(dtype).max) if whole else (-_NO_BOUND, _NO_BOUND)
+    least, most = (np.iinfo(dtype.name).min, np.iinfo(dtype.name).max) if whole else (-_NO_BOUND, _NO_BOUND)
     bounded = (low > least) & (high < most) & (low < high)
     center = np.where(bounded, (np.where(bounded, low, 0) + np.where(bounded, high, 0)) / 2, 0.0)
     scale = np.where(bounded, (np.where(bounded, high, 2) - np.where(bounded, low, 0)) / 2, 1.0)
