@@ -25,7 +25,7 @@ from replaybench.experiments.study import Study, read_study
 from replaybench.experiments.sweep import Figures, cores, run_sweep
 from replaybench.experiments.text_table import Collector
 from replaybench.experiments.workers import leave_if_imported
-from replaybench.reports.figures.all_figures import draw_figures, of_plant, offline_figure, remove_figures
+from replaybench.reports.figures.all_figures import draw_figures, figure_paths, of_plant, offline_figure
 from replaybench.reports.figures.learning_curves import learning_curves
 from replaybench.reports.figures.style import style
 from replaybench.reports.figures.surfaces import solution_figure
@@ -122,7 +122,7 @@ def sweep(
     read = study if isinstance(study, Study) else read_study(study)
     outcome = run_sweep(
         read, Path(output or Path("runs") / read.name), workers or cores(), cluster, checkpoint_seconds=60.0,
-        console=_console(progress), figures=Figures(draw_figures, remove_figures),
+        console=_console(progress), figures=Figures(draw_figures, figure_paths),
     )  # fmt: skip
     if outcome.status:
         raise KeyboardInterrupt("checkpoints are written; run the cell or the script again to resume")

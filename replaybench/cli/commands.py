@@ -24,6 +24,7 @@ from replaybench.baselines.references import Reference, no_score, normalise, ref
 from replaybench.controllers.policies.policy import policy_facts
 from replaybench.controllers.registry import spelled
 from replaybench.data.policy_file import read_policy, write_policy
+from replaybench.data.run_folder import claim
 from replaybench.envs.interface.plant import Parameter, Plant
 from replaybench.envs.ode.plant import with_equations
 from replaybench.envs.registry import PLANTS, make_plant
@@ -39,9 +40,9 @@ from replaybench.experiments.sweep import cores
 from replaybench.experiments.text_table import plain_table
 from replaybench.replay.strategies.notation import parse
 from replaybench.reports.figures.all_figures import draw_offline
-from replaybench.reports.figures.style import file_names, save, style
+from replaybench.reports.figures.style import check_saved, file_names, save, style
 from replaybench.reports.figures.surfaces import solution_figure
-from replaybench.runtime.atomic import refuse_existing
+from replaybench.runtime.atomic import new_path
 from replaybench.runtime.configuration import build
 from replaybench.runtime.errors import ReplaybenchWarning, UserError
 from replaybench.runtime.quantities import decimals, duration
@@ -66,6 +67,9 @@ def show_baseline(
     ]
     name = "-".join([plant.name, f"{frequency:g}Hz", *changed])
     folder = output or Path("runs") / f"baseline-{_file_name(name)}"
+    drawn = len(plant.state_names) > 1
+    place = claim(folder) if drawn else folder
+    check_saved(place, "solution")
     stage = "fuzzy Q-iteration"
     status = console.status(stage) if console.is_terminal else contextlib.nullcontext()
     with status, plain_lines(console, lambda: stage):
@@ -95,11 +99,11 @@ def show_baseline(
         linear_quadratic_regulator(plant, frequency)
     except UserError as why:
         console.print(f"no row for linear-quadratic control: {why}", markup=False, highlight=False)
-    if len(plant.state_names) < 2:
+    if not drawn:
         print(f"figure   none: a map shows two states, {plant.name} has one")
         return
     with style():
-        print(f"figure   {save(solution_figure(solution), folder, 'solution')}")
+        print(f"figure   {folder / save(solution_figure(solution), place, 'solution').name}")
 
 
 def reference_table(plant: Plant, frequency: float, noise: float, known: Reference) -> Table:
@@ -152,8 +156,9 @@ def run_replay(
     label = f"{learner}, {'streamed' if stream else strategy}"
     where = f"{path.parent.name}-{path.stem}" if path.stem == "buffer" else path.stem
     folder = output or Path("runs") / f"replay-{where}-{_file_name(label)}-{updates}"
-    policy, scores = folder / "policy.safetensors", folder / "scores.h5"
-    refuse_existing(scores)
+    place = folder.absolute()
+    policy, scores = place / "policy.safetensors", place / "scores.h5"
+    new_path(folder / scores.name)
     recording = read_recording(path, plant, whole=not stream, member=member)
     noise = recording.noise if changes.noise is None else changes.noise
     if recording.changed:
@@ -179,8 +184,10 @@ def run_replay(
     if policy.exists():  # replaced only if the same command wrote it and was stopped before its end
         facts, _ = read_policy(policy)
         if {name: facts.get(name) for name in about} != json.loads(json.dumps(about)):
-            refuse_existing(policy)
+            new_path(folder / policy.name)
     check_effort(recording.plant, recording.frequency, noise)
+    claim(place)
+    check_saved(place, "offline")
     learners = seeds or max(len(recording.members), _LEAST_LEARNERS)
     begin, done = time.monotonic(), 0
 
@@ -220,11 +227,12 @@ def run_replay(
     beyond = extrapolation(recording, outcome.agent, learners, updates)
     described = {"policy": policy_facts(learner, outcome.agent, recording.frequency)}
     write_policy(policy, outcome.agent.weights(), {**about, **described})
-    figure = draw_offline(offline, folder)
+    figure = draw_offline(offline, place)
     offline.write(scores)  # last, because this file marks a complete replay
+    written = {"figure": figure, "policy": policy, "scores": scores}
     if beyond:
         warn(beyond.words(learner, bool(recording.plant.action_choices)), ReplaybenchWarning, stacklevel=3)
-    return offline, {"figure": figure, "policy": policy, "scores": scores}
+    return offline, {name: folder / path.name for name, path in written.items()}
 
 
 def metric_words(known: Reference) -> str:

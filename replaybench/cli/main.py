@@ -1,6 +1,7 @@
 """The command line with its commands, its help, and its exit statuses."""
 
 import contextlib
+import errno
 import os
 import shutil
 import sys
@@ -66,7 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except OSError as error:
-        _fail(2, f"{error.filename or 'input or output'}: {error.strerror or error}")
+        remedy = "; raise the limit with ulimit -n 1024" if error.errno == errno.EMFILE else ""
+        _fail(2, f"{error.filename or 'input or output'}: {error.strerror or error}{remedy}")
     except MemoryError as error:
         _fail(2, " ".join(f"not enough memory; ask for fewer seeds, episodes or slots. {error}".split()))
     except KeyboardInterrupt as stop:

@@ -233,7 +233,8 @@ _SHARED: Final = {
     "workers": "Number of worker processes, one per core if not given.",
     "cluster": "Address of a Dask scheduler (tcp://host:8786), whose workers then run the cells.",
     "checkpoint_seconds": "Least time between the checkpoints of a running cell. Results do not depend on it.",
-    "dry_run": "Print the cells and the time, memory and disk space that they need, but run nothing.",
+    "dry_run": "Print the cells and the time, memory and disk space that they need, but train nothing. Python files "
+    "that the study names are executed.",
     "no_measure": "With --dry-run: do not measure the speed of cells (5 s for each type not yet timed here).",
     "parameters": "Parameters of the plant as NAME=VALUE. Each parameter is also an option, as in --inertia 1.91e-4.",
 }
@@ -382,10 +383,9 @@ def init(file: Positional[Path] = Path("study.toml")) -> int:
         file: New file to write.
     """
     from replaybench.experiments.bundled import EXAMPLES
-    from replaybench.runtime.atomic import refuse_existing, write_text
+    from replaybench.runtime.atomic import new_path, write_text
 
-    refuse_existing(file, "name another file")
-    write_text(file, (EXAMPLES / "study.toml").read_text(encoding="utf-8"))
+    write_text(new_path(file, "name another file"), (EXAMPLES / "study.toml").read_text(encoding="utf-8"))
     print(f"study    {file}")
     print(f"next     replaybench sweep {shlex.quote(str(file))} --dry-run")
     return 0

@@ -100,6 +100,7 @@ def show(
             rate of the plant.
     """
     from replaybench.experiments.cell_lookup import find_file
+    from replaybench.reports.figures.style import own_settings
     from replaybench.reports.films import show as show_film
     from replaybench.reports.time_series import show_episode
 
@@ -115,10 +116,11 @@ def show(
     else:
         source = find_file(policy, member, "policy", plant=plant, strategy=cell.get("strategy"), seed=cell.get("seed"))
     conditions = source, learner, cell.get("noise"), cell.get("frequency"), root_seed, seconds
-    if plot is not None:
-        show_episode(plant, plot, *conditions)
-    if output is not None or plot is None:
-        show_film(plant, output, *conditions)
+    with own_settings():
+        if plot is not None:
+            show_episode(plant, plot, *conditions)
+        if output is not None or plot is None:
+            show_film(plant, output, *conditions)
     return 0
 
 

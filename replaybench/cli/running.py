@@ -105,6 +105,7 @@ def reproduce(
     seeds: bounds.Seeds | None = None,
     set: tuple[str, ...] | None = None,
     output: Path | None = None,
+    no_copy: bool = False,
     workers: bounds.Workers | None = None,
     cluster: str | None = None,
     checkpoint_seconds: bounds.Seconds = 60.0,
@@ -114,8 +115,8 @@ def reproduce(
 ) -> int:
     """Run a published figure or table as a study, for example debruin2018/fig12.
 
-    The same command again continues a stopped run. Finished cells (combinations of settings) of other figures in
-    neighbouring folders are reused.
+    The same command again continues a stopped run. Finished cells (combinations of settings) of other figures are
+    copied from your run folders next to the new one, if their checksums match.
 
     Args:
         preset: Figure or table, as --list names it.
@@ -128,6 +129,7 @@ def reproduce(
             are computed.
         set: Changed keys of the study, as in --set seeds=8 learner.DDPG.tau=0.005. Needs --output or --dry-run.
         output: Run folder. If not given, it is runs/<preset>-<scale>.
+        no_copy: Run all cells, and copy none from neighbouring run folders.
     """
     from replaybench.cli.console import make_console
     from replaybench.evidence.preset import announce, continued, folder_of, read_preset, show_presets, take_over
@@ -150,8 +152,8 @@ def reproduce(
     announce(console, figure, scale)
     if set:
         console.print(f"changed: {', '.join(set)}", markup=False, highlight=False)
-    if not dry_run and (copied := take_over(study, folder)):
-        console.print(f"{copied} finished cell(s) copied from folders next to {folder}", markup=False, highlight=False)
+    for source, cells in take_over(study, folder).items() if not (dry_run or no_copy) else ():
+        console.print(f"{cells} finished cell(s) copied from {source}", markup=False, highlight=False)
     return _run_study(
         console, study, folder, workers, cluster, dry_run, no_measure, checkpoint_seconds=checkpoint_seconds
     )
@@ -166,14 +168,14 @@ def _run_study(
     from replaybench.experiments.dataset import all_failed
     from replaybench.experiments.sweep import Figures, cores, run_sweep
     from replaybench.reports.cell_table import show_plan
-    from replaybench.reports.figures.all_figures import draw_figures, remove_figures
+    from replaybench.reports.figures.all_figures import draw_figures, figure_paths
 
     if dry_run:
         show_plan(console, study, folder, workers or cores(), cluster, not no_measure)
         return 0
     if console.quiet and not options.get("progress"):
         warnings.simplefilter("ignore", ReplaybenchWarning)
-    figures = Figures(draw_figures, remove_figures)
+    figures = Figures(draw_figures, figure_paths)
     data, drawn, status = run_sweep(
         study, folder, workers or cores(), cluster, console=console, figures=figures, **options
     )
@@ -314,7 +316,7 @@ def table(
     from replaybench.experiments.tables import noise_tables, score_columns, score_tables
 
     if output is not None:
-        check_columns_file(output)
+        place = check_columns_file(output)
     data = read_results(run)
     if strategies:
         data = data.sel(strategy=[*dict.fromkeys(value_of(data, name) for name in strategies)])
@@ -330,7 +332,7 @@ def table(
     else:
         print(rows_text(as_rows(score_columns(data)), format), end="")
     if output is not None:
-        write_columns(output, score_columns(data))
+        write_columns(place, score_columns(data))
         print(f"table    {output}", file=sys.stdout if format == "text" else sys.stderr)
     return 0
 

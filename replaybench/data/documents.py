@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
-from replaybench.runtime.atomic import atomic_path, refuse_existing, write_text
+from replaybench.runtime.atomic import atomic_path, new_path, write_text
 from replaybench.runtime.errors import UserError, need
 
 DEEPEST: Final = 50
@@ -40,6 +40,8 @@ def parse_json(text: str | bytes, fault: str) -> dict[str, Any]:
 
 
 def _text(path: Path, form: str) -> str:
+    if path.exists() and not path.is_file():  # a pipe would never end
+        raise UserError(f"{path} cannot be read: it is no regular file")
     try:
         return path.read_text(encoding="utf-8-sig")  # some editors begin a file with a byte-order mark
     except UnicodeDecodeError as error:
@@ -100,13 +102,18 @@ def _depth(table: dict[str, Any]) -> int:
 COLUMN_SUFFIXES: Final = (".csv", ".json", ".md", ".parquet")
 
 
-def check_columns_file(path: Path) -> None:
-    """Raise `UserError` if `path` exists, has an unsupported suffix, or needs a package that is not installed."""
+def check_columns_file(path: Path) -> Path:
+    """Return the absolute path of a table to write.
+
+    Raises:
+        UserError: If `path` exists, has an unsupported suffix, or needs a package that is not installed.
+    """
     if path.suffix.lower() not in COLUMN_SUFFIXES:
         raise UserError(f"{path} must end in .csv, .json, .md or .parquet")
-    refuse_existing(path, "remove it or choose another name")
+    place = new_path(path, "remove it or choose another name")
     if path.suffix.lower() == ".parquet":
         need("pyarrow", f"{path} is Parquet, which needs the extra: pip install 'replaybench[parquet]'")
+    return place
 
 
 def write_columns(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:

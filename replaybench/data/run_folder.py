@@ -1,17 +1,29 @@
-"""Paths in the folder of one sweep (study, cells, results, figures), and a lock against a second sweep."""
+"""Folders that this package writes into: paths in the folder of one sweep, and the marks that keep users' files safe.
+
+Every command that writes several files calls `claim` before it computes. A folder is claimed only if it is new, empty,
+or the package's own, which its mark shows.
+"""
 
 import fcntl
+import itertools
 import os
-import shutil
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from replaybench.data.documents import read_json
+from replaybench.runtime.atomic import MARK, Held, holding, remove_partial_files
 from replaybench.runtime.errors import UserError
 
 _MOST_RUNS: Final = 4
 """Maximum number of run folders that an error lists."""
+_IDENTITY: Final = b"replaybench made this folder. It replaces files here only if it wrote them itself.\n"
+_PROVENANCE: Final = {"study", "complete", "written", "cells"}
+"""Keys of `provenance.json`. A copied run folder without its hidden files is recognised by them."""
+AUTHOR: Final = "written by replaybench"
+"""Text that each figure and each report contains."""
 
 
 class RunFolder:
@@ -34,41 +46,89 @@ class RunFolder:
         return (self.cell(cell_id) / "scores.h5").is_file()
 
     def remove_partial_files(self) -> None:
-        """Remove the temporary files that killed processes left in the folder.
+        """Remove the temporary files that killed processes left where a sweep writes.
 
         The caller must hold the lock of the folder.
         """
-        for path in self.path.glob("**/.*.partial"):
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
+        cells = self.path / "cells"
+        inside = [] if cells.is_symlink() or not cells.is_dir() else list(cells.iterdir())
+        for folder in (self.path, self.path / "solved", self.figures, self.figures / "paper", *inside):
+            remove_partial_files(folder)
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Lock the folder against other sweeps in the `with` block.
+    def locked(self) -> Iterator[Held]:
+        """Claim the folder, and lock it against other sweeps in the `with` block.
 
-        The operating system releases the lock if this process ends for any reason.
+        The operating system releases the lock if this process ends for any reason. In the block, nothing is written if
+        the folder was removed or renamed.
 
         Raises:
-            UserError: If another sweep holds the lock, or the path cannot be used as a folder.
+            UserError: If `claim` refuses the folder, or another sweep holds the lock.
         """
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            # A link is not followed, and nothing is truncated: the folder may come from an unknown source.
-            lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-        except OSError as error:
-            linked = (self.path / ".lock").is_symlink()
-            reason = "its .lock is a link; remove that" if linked else error.strerror
-            raise UserError(f"cannot use {self.path} as a run folder: {reason}") from error
+        claim(self.path)
+        # A link is not followed: the folder may come from an unknown source.
+        lock = os.open(self.path / MARK, os.O_RDWR | os.O_NOFOLLOW)
         try:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise UserError(f"another sweep is working in {self.path}; wait for it or choose --output") from None
-            yield
+            mark = os.fstat(lock)
+            held = Held(self.path.absolute(), mark.st_dev, mark.st_ino)
+            with holding(held):
+                yield held
         finally:
             os.close(lock)
+
+
+def claim(path: Path) -> Path:
+    """Create a folder for output with its mark, or accept an empty or own one, and return its absolute path.
+
+    The absolute path stays right if code of the user changes the working folder.
+
+    Raises:
+        UserError: If the folder holds files and is not the package's own, or cannot be written.
+    """
+    folder = path.absolute()
+    try:
+        if folder.is_dir() and not is_own(folder) and any(folder.iterdir()):
+            raise UserError(
+                f"{path} holds files and was not made by replaybench; choose another --output, such as {_free(path)}"
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        # A link is not followed, and nothing is truncated: the folder may come from an unknown source.
+        mark = os.open(folder / MARK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        try:
+            if os.fstat(mark).st_size < len(_IDENTITY):
+                os.write(mark, _IDENTITY)
+        finally:
+            os.close(mark)
+    except OSError as error:
+        raise UserError(f"cannot write into {path}: {error.strerror}; choose another --output") from error
+    return folder
+
+
+def is_own(folder: Path) -> bool:
+    """Return whether this package made a folder, which the mark or, without a mark, `provenance.json` shows."""
+    mark = folder / MARK
+    if os.path.lexists(mark):  # a killed process may have left the mark unfinished
+        return stat.S_ISREG(mark.lstat().st_mode) and _IDENTITY.startswith(mark.read_bytes())
+    with suppress(UserError):
+        return read_json(folder / "provenance.json").keys() >= _PROVENANCE
+    return False
+
+
+def refuse_foreign(path: Path) -> None:
+    """Raise `UserError` if something exists at `path` that is no figure or report of this package."""
+    if os.path.lexists(path) and not (stat.S_ISREG(path.lstat().st_mode) and AUTHOR.encode() in path.read_bytes()):
+        raise UserError(f"{path} was not written by replaybench; move it away")
+
+
+def _free(path: Path) -> Path:
+    """Return the path of a folder that does not exist: next to `path`, or inside if `path` is the working folder."""
+    start = path / "run" if path.resolve() == Path.cwd() else path
+    numbered = (start.with_name(f"{start.name}-{number}") for number in itertools.count(2))
+    return next(each for each in itertools.chain([start], numbered) if not os.path.lexists(each))
 
 
 def runs_within(path: Path) -> str:

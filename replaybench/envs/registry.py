@@ -13,7 +13,14 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from replaybench.runtime.errors import UserError, unknown
-from replaybench.runtime.user_file import IN_FILE, ImportRefusedError, Registry, imports_only, in_file
+from replaybench.runtime.user_file import (
+    IN_FILE,
+    ImportRefusedError,
+    Registry,
+    imports_only,
+    in_file,
+    same_working_folder,
+)
 
 if TYPE_CHECKING:
     from replaybench.envs.interface.plant import Parameter, Plant
@@ -132,11 +139,12 @@ def make_plant(name: str, /, **parameters: Parameter) -> Plant:
             raise UserError(f"{plant.name} has no parameters, so that {parameter} cannot be set; leave it out")
         if parameter not in fields:
             raise unknown(f"parameter of {plant.name}", parameter, fields)
-    made = plant(**parameters)
-    if in_file(name):
-        from replaybench.envs.foreign.python_plant import try_out
+    with same_working_folder():
+        made = plant(**parameters)
+        if in_file(name):
+            from replaybench.envs.foreign.python_plant import try_out
 
-        try_out(made, name)
+            try_out(made, name)
     return made
 
 

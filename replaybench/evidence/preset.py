@@ -8,8 +8,10 @@ have in common, and the keys that each scale changes. Every other file describes
 import contextlib
 import dataclasses
 import functools
+import os
 import re
-import shutil
+import stat
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +25,9 @@ from rich.table import Table
 
 from replaybench.baselines.grid_choice import Rule
 from replaybench.data.documents import read_toml
-from replaybench.data.run_folder import RunFolder
+from replaybench.data.policy_file import read_policy
+from replaybench.data.record import read_record
+from replaybench.data.run_folder import RunFolder, claim, is_own
 from replaybench.envs.registry import missing
 from replaybench.experiments.calibration import estimate, untried
 from replaybench.experiments.plan import plan
@@ -282,27 +286,70 @@ def continued(study: Study, folder: Path, seeds: int) -> Study:
     return dataclasses.replace(wanted, block=min(before.block, held))
 
 
-def take_over(study: Study, folder: Path) -> int:
-    """Copy results that a study needs from run folders next to `folder`, and return the number of copied cells.
+_COPIED: Final = ("policy.safetensors", "snapshots.h5", "scores.h5")
+"""Files of a cell that are copied. The scores come last, because they mark a complete cell."""
 
-    A cell is one combination of settings. Cells with equal ids have equal results. Buffer files are not copied.
+
+def take_over(study: Study, folder: Path) -> dict[Path, int]:
+    """Copy results that a study needs from run folders next to `folder`.
+
+    A cell is one combination of settings. Cells with equal ids have equal results. Buffer files are not copied. A cell
+    is copied only from a folder of the same user that this package made, without links, and if all checksums match.
+
+    Returns:
+        The number of copied cells, by run folder.
+
+    Raises:
+        UserError: If `folder` is neither new nor empty nor a run folder.
     """
-
-    def finished(neighbour: RunFolder) -> bool:
-        with contextlib.suppress(OSError):  # e.g. no permission to read the folder
-            return neighbour.finished(cell.id)
-        return False
-
-    neighbours = [RunFolder(other) for other in sorted(folder.parent.glob("*")) if other != folder]
-    copied = 0
+    folder = claim(folder)
+    run, copied = RunFolder(folder), Counter[Path]()
+    neighbours = [RunFolder(other) for other in sorted(folder.parent.iterdir()) if other != folder and _trusted(other)]
     for cell in study.cells():
-        target = RunFolder(folder).cell(cell.id)
-        source = None if target.exists() else next(filter(finished, neighbours), None)
-        if source is None:
+        if run.cell(cell.id).exists():
             continue
-        with atomic_path(target, folder=True) as temporary:
-            for path in source.cell(cell.id).iterdir():
-                if path.is_file() and path.name != "buffer.h5":
-                    shutil.copyfile(path, temporary / path.name)
-        copied += 1
+        for neighbour in neighbours:
+            with contextlib.suppress(UserError, OSError):  # damaged files, or no permission: the cell is run
+                contents = _verified(neighbour, cell)
+                for name in contents:
+                    with atomic_path(run.cell(cell.id) / name) as temporary:
+                        temporary.write_bytes(contents[name])
+                copied[neighbour.path] += 1
+                break
     return copied
+
+
+def _trusted(folder: Path) -> bool:
+    """Return whether a folder is no link, belongs to the user, and was made by this package."""
+    with contextlib.suppress(OSError):  # e.g. no permission to read the folder
+        return _of_user(folder, stat.S_IFDIR) and is_own(folder)
+    return False
+
+
+def _verified(run: RunFolder, cell: Cell) -> dict[str, bytes]:
+    """Return the contents of the files to copy of a finished cell, by name.
+
+    Raises:
+        OSError: A file is missing.
+        UserError: A file is damaged, a link, another user's, or of another cell.
+    """
+    place = run.cell(cell.id)
+    if not all(_of_user(folder, stat.S_IFDIR) for folder in (place.parent, place)):
+        raise UserError(f"{place} is a link or another user's")
+    contents = {}
+    for name in _COPIED:
+        path = place / name
+        if name == "snapshots.h5" and not path.exists():
+            continue
+        if not _of_user(path, stat.S_IFREG):
+            raise UserError(f"{path} is no file of this user")
+        facts = read_policy(path)[0] if path.suffix == ".safetensors" else read_record(path, path.stem)[0].facts
+        if facts.get("id") != cell.id:
+            raise UserError(f"{path} is of another cell")
+        contents[name] = path.read_bytes()
+    return contents
+
+
+def _of_user(path: Path, file_type: int) -> bool:
+    found = path.lstat()
+    return stat.S_IFMT(found.st_mode) == file_type and found.st_uid == os.getuid()

@@ -21,7 +21,7 @@ from replaybench.exchange.minari_export import chosen_recordings, export_buffer,
 from replaybench.exchange.minari_import import convert_dataset
 from replaybench.exchange.recorded_buffer import read_recording
 from replaybench.exchange.recording import summary_table
-from replaybench.runtime.atomic import refuse_existing
+from replaybench.runtime.atomic import new_path
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.user_file import canonical
 
@@ -62,19 +62,19 @@ def show_import(
         if given := [option for option, value in for_logs.items() if value]:
             raise UserError(f"{given[0]} is for logs; a Minari dataset has no columns, leave it out")
         target = output or Path("runs") / f"{dataset_id.replace('/', '-')}.h5"
-        _check_target(target)
+        place = _check_target(target)
         arrays, facts, summary = convert_dataset(dataset_id, plant, frequency, name, other_plant=other_plant)
     else:
         path = Path(source)
         target = output or (path.with_suffix("") if path.suffix.lower() == ".gz" else path).with_suffix(".h5")
-        _check_target(target)
+        place = _check_target(target)
         stated = parse_columns(columns)
         log = read_log(path, time, missing != "refuse", reserved_names(plant, stated), options)
         arrays, facts, summary = convert(log, plant, stated, frequency, clip_actions, name, missing)
     console.print(summary_table(summary))
     for warning in summary.warnings:
         console.print(f"warning: {warning}", markup=False, highlight=False)
-    write_record(target, "buffer", facts, arrays)
+    write_record(place, "buffer", facts, arrays)
     print(f"buffer   {target}")
     # Opening a file never runs a Python file that it names: the next command must name a user's own plant again.
     own = "" if is_installed(name) else f" --plant {shlex.quote(name)}"
@@ -84,14 +84,15 @@ def show_import(
         print("         or --learner TD3, where the recorded actions were random or stepped and not a controller's")
 
 
-def _check_target(path: Path) -> None:
-    refuse_existing(path)
-    folder = next(above for above in path.absolute().parents if above.exists())
+def _check_target(path: Path) -> Path:
+    place = new_path(path)
+    folder = next(above for above in place.parents if above.exists())
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}; choose another --output") from error
+    return place
 
 
 def show_export(
@@ -108,10 +109,10 @@ def show_export(
     if (table := Path(dataset_id)).suffix.lower() in COLUMN_SUFFIXES:
         if output is not None:
             raise UserError(f"--output is for Minari datasets; {table} is the file to write, leave --output out")
-        check_columns_file(table)
+        place = check_columns_file(table)
         recording = read_recording(buffer, plant)
         columns = step_columns(recording, chosen_recordings(recording, member))
-        write_columns(table, columns)
+        write_columns(place, columns)
         print(f"table    {table} ({len(columns['step'])} steps, recordings: {len(set(columns['recording']))})")
         return
 

@@ -21,7 +21,7 @@ from replaybench.envs.registry import plant_names
 from replaybench.exchange.recorded_buffer import Recording, read_recording
 from replaybench.replay.storage.traces import episode_and_step
 from replaybench.runtime.arrays import Integers
-from replaybench.runtime.atomic import refuse_existing
+from replaybench.runtime.atomic import new_path
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.version import VERSION
 
@@ -166,7 +166,7 @@ def export_buffer(
     """
     folder = dataset_folder(dataset_id, root)
     need_minari()
-    refuse_existing(folder, "remove it or choose another id, the next version for example")
+    place = new_path(folder, "remove it or choose another id, the next version for example")
     recording = read_recording(path, plant_name)
     if recording.facts.observe:
         seen = ", ".join(recording.facts.observe)
@@ -196,7 +196,7 @@ def export_buffer(
     space = PopulationEnv(recording.plant, frequency=rate, sensor_noise=recording.noise)
     spaces = space.single_observation_space, space.single_action_space
     about = _env_spec(recording, limit), _metadata(recording, len(chosen), low, high)
-    write_dataset(folder, dataset_id, episodes(), *spaces, *about)
+    write_dataset(place, dataset_id, episodes(), *spaces, *about)
     return Exported(folder, len(whole), steps, stored - steps, low, high)
 
 

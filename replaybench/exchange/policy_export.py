@@ -20,7 +20,7 @@ from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import stored_plant
 from replaybench.experiments.statistics import interval
 from replaybench.runtime.arrays import Floats, Floats32
-from replaybench.runtime.atomic import atomic_path, refuse_existing, write_text
+from replaybench.runtime.atomic import atomic_path, new_path, write_text
 from replaybench.runtime.configuration import Name, build
 from replaybench.runtime.errors import UserError, need
 from replaybench.runtime.quantities import decimals
@@ -122,7 +122,7 @@ def export_policy(
     if form == "onnx":
         need("onnx", "ONNX models need onnx; pip install 'replaybench[onnx]'")
     target = output or path.with_name(f"{path.stem}{_SUFFIXES[form]}")
-    refuse_existing(target)
+    place = new_path(target)
     name = _identifier(target) if form == "c" else ""
     origin = origin_of(path)
     made = stored_plant(origin.plant, plant, origin.parameters) if plant or origin.plant else None
@@ -131,19 +131,19 @@ def export_policy(
     lines = _provenance(origin, policy, chosen)
     if form == "c":
         source = c_source(policy, name, lines, None if made is None else _units(made, origin.observe))
-        write_text(target, source)
+        write_text(place, source)
     else:
         from replaybench.controllers.policies.torch_module import onnx_model, write_torch_program
 
         about: dict[str, Any] = {"frequency": policy.facts["policy"]["frequency"]}
         about |= {} if made is None else made.described_signals(origin.observe)
-        with atomic_path(target) as temporary:
+        with atomic_path(place) as temporary:
             if form == "torch":
                 write_torch_program(policy, temporary, about)
             else:
                 temporary.write_bytes(onnx_model(policy, lines, about).SerializeToString())
     cost, remembered = cost_of(policy.agent.policy_head()), memory_of(policy.agent.policy_head())
-    print(f"policy   {target} ({target.stat().st_size / 1e3:.1f} kB), member {chosen} ({why})")
+    print(f"policy   {target} ({place.stat().st_size / 1e3:.1f} kB), member {chosen} ({why})")
     print(f"rate     {policy.facts['policy']['frequency']:g} Hz")
     if origin.plant and made is None:
         own = shlex.quote(origin.plant)

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from replaybench.runtime.atomic import atomic_path, refuse_existing
+from replaybench.runtime.atomic import atomic_path, new_path
 from replaybench.runtime.errors import UserError
 
 STUDIES: Final = Path(__file__).parents[1] / "studies"
@@ -26,8 +26,7 @@ def study_file(path: Path) -> Path:
 
 def copy_examples(folder: Path) -> list[Path]:
     """Copy the package's examples into a new folder, and return the paths of the copies."""
-    refuse_existing(folder, "name a folder that does not")
-    with atomic_path(folder, folder=True) as temporary:
+    with atomic_path(new_path(folder, "name a folder that does not"), folder=True) as temporary:
         for path in EXAMPLES.iterdir():
             if path.is_file():
                 shutil.copyfile(path, temporary / path.name)

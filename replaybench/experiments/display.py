@@ -29,6 +29,7 @@ from replaybench.experiments import progress
 from replaybench.experiments.cell_lookup import cells_of
 from replaybench.experiments.progress import Event, Round, event, number
 from replaybench.experiments.study import Cell
+from replaybench.runtime.atomic import check_place
 from replaybench.runtime.errors import UserError, need
 from replaybench.runtime.quantities import duration
 
@@ -266,12 +267,15 @@ class TensorBoard:
         self._make: Any = SummaryWriter
         self._folder, self._cells = folder, cells
         self._writers: dict[str, Any] = {}
+        check_place(folder / "events")
 
     def write(self, key: str, state: Round, reward: float | None) -> None:
         """Write the state of a cell over environment steps, with the mean `reward` since the last call."""
         if key not in self._writers:
             label = "".join(c if c.isalnum() or c in "-.[]()+" else "_" for c in self._cells[key].label)
-            self._writers[key] = self._make(f"{self._folder / f'{label}-{key[:6]}'}")
+            place = self._folder / f"{label}-{key[:6]}"
+            check_place(place / "events")
+            self._writers[key] = self._make(f"{place}")
         values = {"reward": reward, "failed": state.failed, "episode": state.done, **dict(state.latest)}
         for name, value in values.items():
             if value is not None:

@@ -12,7 +12,6 @@ import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from replaybench.baselines.grid_choice import check_effort, reference_bytes
@@ -184,24 +183,34 @@ def _without_retention(cell: Cell, contents_only: bool) -> dict[str, Any]:
     return {"strategy": str(dataclasses.replace(strategy, retention=FULL())), "capacity": 0}
 
 
-def check_room(plan: Plan, folder: Path, local: bool = True) -> None:
+def check_room(plan: Plan, folder: RunFolder, local: bool = True) -> str:
     """Check that enough disk space is free for a sweep and, for a sweep on this machine (`local`), enough memory.
 
+    The need is an upper limit, as episodes may end early. A sweep that has begun is therefore not refused for lack of
+    disk space. Files are written whole or not at all, and a full disk stops a sweep without a loss.
+
+    Returns:
+        A warning about the disk space, or "".
+
     Raises:
-        UserError: Too little disk space or memory is free.
+        UserError: Too little memory is free, or too little disk space for a sweep that has not begun.
     """
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    existing = next(path for path in (folder.path, *folder.path.absolute().parents) if path.exists())
+    warning = ""
     disk, memory = shutil.disk_usage(existing).free, available_memory()
     if plan.most_disk_bytes > disk:
-        raise UserError(
-            f"this sweep needs about {gigabytes(plan.most_disk_bytes)} on disk, {folder} has {gigabytes(disk)} free; "
-            "use --buffers none, fewer episodes, or another --output"
+        warning = (
+            f"this sweep needs up to {gigabytes(plan.most_disk_bytes)} on disk, {folder.path} has {gigabytes(disk)} "
+            "free; use --buffers none, fewer episodes, or another --output"
         )
+        if not any((folder.cell(cell.id)).exists() for cell in plan.cells):
+            raise UserError(warning)
     if local and plan.memory_bytes > memory:
         raise UserError(
             f"this sweep needs about {gigabytes(plan.memory_bytes)} of memory, {gigabytes(memory)} are free; "
             "use fewer --workers, a smaller block, or fewer episodes"
         )
+    return warning
 
 
 def for_each(cells: Sequence[Cell], value: Callable[[Cell], T]) -> list[T]:

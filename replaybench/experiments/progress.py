@@ -9,6 +9,7 @@ import json
 import math
 import os
 import socket
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +19,7 @@ from typing import Any, Final, NamedTuple
 from rich.console import Console
 
 from replaybench.data.documents import json_value
+from replaybench.runtime.errors import UserError
 from replaybench.runtime.quantities import duration
 
 
@@ -104,7 +106,10 @@ class JournalFile:
 
     def __init__(self, path: Path) -> None:
         # Symbolic links are not followed, because the folder may come from another user.
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise UserError(f"{path} is no regular file; remove it")
         self._file = os.fdopen(descriptor, "r+b", buffering=0)
         size = self._file.seek(0, os.SEEK_END)
         if size and os.pread(descriptor, 1, size - 1) != b"\n":

@@ -87,9 +87,12 @@ def resolved(study: Study, cells: Sequence[Cell], home: Path | None = None) -> S
 
 def write_toml(study: Study) -> str:
     """Return a study as text in TOML format."""
-    table = dataclasses.asdict(study)
-    grids = [("[[grid]]", {axis: values for axis, values in grid.items() if values}) for grid in table.pop("grid")]
-    tables = {key: table.pop(key) for key in ("learner", "plant", "start")}
+    return _toml_text(dataclasses.asdict(study))
+
+
+def _toml_text(table: dict[str, Any]) -> str:
+    grids = [("[[grid]]", {axis: values for axis, values in grid.items() if values}) for grid in table.pop("grid", ())]
+    tables = {key: table.pop(key, {}) for key in ("learner", "plant", "start")}
     sections = [(f"[{key}.{toml_value(name)}]", each) for key in tables for name, each in tables[key].items()]
     text = _lines({key: value for key, value in table.items() if value or key not in ("folder", "first_seed")})
     return text + "".join(f"\n{heading}\n{_lines(each)}" for heading, each in (*grids, *sections))
@@ -107,6 +110,15 @@ def toml_value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(toml_value, value))}]"
     return json.dumps(value, ensure_ascii=False)
+
+
+def check_written(path: Path) -> None:
+    """Raise `UserError` if a `study.toml` has comments or another layout than `write_toml` gives it.
+
+    The file is then a person's work. Its values may differ from those that were written.
+    """
+    if _toml_text(read_toml(path)) != path.read_text(encoding="utf-8"):
+        raise UserError(f"{path} was edited")
 
 
 _MOST_CHANGES: Final = 4

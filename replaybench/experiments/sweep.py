@@ -10,7 +10,7 @@ import dataclasses
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -20,9 +20,10 @@ from rich.console import Console
 
 from replaybench.baselines.grid_choice import Rule
 from replaybench.baselines.references import Reference, kept_reference, reference
+from replaybench.data.documents import read_json
 from replaybench.data.policy_file import read_policy, write_policy
 from replaybench.data.record import read_record, write_record
-from replaybench.data.run_folder import RunFolder
+from replaybench.data.run_folder import RunFolder, refuse_foreign
 from replaybench.device.gpu import check_gpu
 from replaybench.experiments.cell import run_cell
 from replaybench.experiments.device_cell import DEVICE_CELLS
@@ -32,9 +33,9 @@ from replaybench.experiments.plan import Plan, check_room, for_each, plan, plan_
 from replaybench.experiments.progress import Report
 from replaybench.experiments.snapshots import Solved, solved_surfaces, write_solved
 from replaybench.experiments.study import Buffers, Cell, Study, reference_cells
-from replaybench.experiments.study_record import replaced, resolved, write_provenance, write_toml
+from replaybench.experiments.study_record import check_written, replaced, resolved, write_provenance, write_toml
 from replaybench.experiments.workers import Job, check_cluster, run_locally, run_on_cluster
-from replaybench.runtime.atomic import atomic_path, write_text
+from replaybench.runtime.atomic import Held, atomic_path, check_place, holding, write_text
 from replaybench.runtime.errors import ReplaybenchWarning, UserError
 from replaybench.runtime.user_file import names_from, one_line_errors
 
@@ -60,10 +61,10 @@ class Outcome(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """Functions that draw figures into a run folder, and remove the figures of earlier results."""
+    """A function that draws figures into a run folder, and one that yields the paths of all figures of some plants."""
 
     draw: Callable[[xr.Dataset, RunFolder, Sequence[Cell]], list[Path]]
-    remove: Callable[[RunFolder], None]
+    paths: Callable[[Path, Sequence[str]], Iterator[Path]]
 
 
 def cores() -> int:
@@ -90,19 +91,20 @@ def run_sweep(
         checkpoint_seconds: Interval between checkpoints of each running cell (combination of settings) in seconds.
         figures: Functions for figures. By default, no figures are drawn.
     """
-    folder = RunFolder(output)
+    folder = RunFolder(output.absolute())  # code of the user may change the working folder
     planned = plan(study, folder, workers)
     if study.device != "cpu" and cluster is None and planned.open:
         check_gpu(study.device)
-    check_room(planned, output, local=cluster is None)
+    if short := check_room(planned, folder, local=cluster is None):
+        warnings.warn(short, ReplaybenchWarning, stacklevel=3)
     if cluster is not None:
         check_cluster(cluster)
-    with names_from(study.folder), folder.locked():
+    with names_from(study.folder), folder.locked() as held:
         folder.remove_partial_files()
         todo = planned.refreshed(folder)  # another sweep may have held the lock
         _record_study(study, todo.cells, folder, console, figures)
         conditions = reference_cells(todo.cells)
-        jobs = _jobs(study, conditions, todo.open, folder if cluster is None else None, checkpoint_seconds)
+        jobs = _jobs(study, conditions, todo.open, held if cluster is None else None, checkpoint_seconds)
         computed = [cell for cell in todo.cells if cell.id not in todo.shared]
         board = folder.path / "tensorboard" if tensorboard else None
         with Display(folder, study.name, computed, todo.open, workers, console, progress, board) as display:
@@ -124,23 +126,58 @@ def run_sweep(
         except KeyboardInterrupt as stop:
             note = f"stopped while drawing; scores are in {folder.results}, run the same command again to draw"
             raise type(stop)(note) from stop
-    return Outcome(data, drawn, status)
+    return Outcome(data, [output / path.relative_to(folder.path) for path in drawn], status)
 
 
 def _record_study(
     study: Study, cells: Sequence[Cell], folder: RunFolder, console: Console, figures: Figures | None
 ) -> None:
     """Write the study and the list of its cells, and remove the results of another study that was run in the folder."""
+    plants = list(dict.fromkeys(cell.plant for cell in cells))
+    _check_replaceable(folder, figures.paths(folder.figures, plants) if figures else ())
     if notice := replaced(folder, study, cells):
         console.print(notice, markup=False, highlight=False)
-        if figures:
-            with contextlib.suppress(UserError):  # damaged results are replaced, too
-                figures.remove(folder)
-        folder.results.unlink(missing_ok=True)
+        _remove_results(folder, figures)
     for warning in plan_warnings(cells):
         warnings.warn(warning, ReplaybenchWarning, stacklevel=4)  # at the caller of `replaybench.sweep`
     write_text(folder.study, write_toml(resolved(study, cells, folder.path)))
     write_provenance(folder, study.name, cells, complete=False)
+
+
+def _check_replaceable(folder: RunFolder, figures: Iterable[Path]) -> None:
+    """Raise `UserError` if a file that a sweep replaces is damaged, edited or another program's."""
+    from replaybench.experiments.results_file import read_results
+
+    readers: dict[Path, Callable[[Path], object]] = {
+        folder.study: check_written,
+        folder.results: read_results,
+        folder.provenance: read_json,
+        **dict.fromkeys(figures, refuse_foreign),
+    }
+    for path, read in readers.items():
+        check_place(path)
+        try:
+            if path.exists():
+                read(path)
+        except UserError as error:
+            raise UserError(
+                f"{error}; the sweep would replace this file: move it, or choose another --output"
+            ) from None
+
+
+def _remove_results(folder: RunFolder, figures: Figures | None) -> None:
+    """Remove the results of another study and their figures, but no figure that this package did not write."""
+    from replaybench.experiments.results_file import read_results
+
+    if figures and folder.results.is_file():
+        plants = [str(plant) for plant in read_results(folder.results)["plant"].values]
+        for place in (folder.figures, folder.figures / "paper"):
+            for path in figures.paths(place, plants):
+                with contextlib.suppress(UserError):
+                    check_place(path)
+                    refuse_foreign(path)
+                    path.unlink(missing_ok=True)
+    folder.results.unlink(missing_ok=True)
 
 
 def _compute(
@@ -237,8 +274,8 @@ def _run_cell_task(
             return {path.name: path.read_bytes() for path in Path(scratch).iterdir()}
 
 
-def _in_folder(folder: str, task: Callable[..., Any], *arguments: Any) -> Any:
-    with names_from(folder):
+def _in_folder(folder: str, held: Held | None, task: Callable[..., Any], *arguments: Any) -> Any:
+    with names_from(folder), holding(held):
         return task(*arguments)
 
 
@@ -249,15 +286,17 @@ def _store_files(folder: Path, files: dict[str, bytes]) -> None:
 
 
 def _jobs(
-    study: Study, conditions: dict[Conditions, Cell], cells: Sequence[Cell], home: RunFolder | None, seconds: float
+    study: Study, conditions: dict[Conditions, Cell], cells: Sequence[Cell], held: Held | None, seconds: float
 ) -> list[Job]:
     """Return the jobs that compute reference scores and unfinished cells, in the order in which the jobs start.
 
-    Workers write the files of cells into the run folder `home`. If `home` is None, workers return the files.
+    Workers write the files of cells into the run folder `held`. If `held` is None, workers return the files.
     """
+    home = None if held is None else RunFolder(held.folder)
     # Dynamic programming solves without noise, so reports show one solution per plant and rate.
     shown = {(cell.plant, cell.frequency): at for at, cell in reversed(conditions.items())}.values()
-    compute_reference, train = (partial(_in_folder, study.folder, task) for task in (_reference_task, _run_cell_task))
+    tasks = _reference_task, _run_cell_task
+    compute_reference, train = (partial(_in_folder, study.folder, held, task) for task in tasks)
     references = [
         Job(f"{at}", compute_reference, (cell, study.reference, at in shown)) for at, cell in conditions.items()
     ]

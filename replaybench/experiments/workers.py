@@ -17,9 +17,10 @@ import sys
 import threading
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future
 from concurrent.futures import wait as wait_for_futures
+from importlib.metadata import version
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -209,7 +210,7 @@ class _Worker:
         self.ready = False
         self.pipe, worker_end = context.Pipe()
         self._process = context.Process(target=_serve, args=(worker_end,))
-        with _signals_blocked(), _one_thread():
+        with _signals_blocked(), _worker_environment():
             self._process.start()
         worker_end.close()
 
@@ -237,7 +238,8 @@ def _signals_blocked() -> Iterator[None]:
 
     A terminal sends these signals to all of its processes, but only the coordinator handles them.
     """
-    resource_tracker.ensure_running()  # if the tracker started in the block, it would unblock the signals
+    with _worker_environment():
+        resource_tracker.ensure_running()  # if the tracker started in the block, it would unblock the signals
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
@@ -246,9 +248,13 @@ def _signals_blocked() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Let processes that start in the `with` block compute with one thread, unless the user has set another number."""
-    ours = [name for name in _THREADS if name not in os.environ]
+def _worker_environment() -> Iterator[None]:
+    """Set environment variables of processes that start in the `with` block, unless the user has set them.
+
+    The processes compute with one thread. Their import path lacks the working folder, in which a file
+    `multiprocessing.py` would otherwise take the place of the standard library.
+    """
+    ours = [name for name in (*_THREADS, "PYTHONSAFEPATH") if name not in os.environ]
     os.environ.update(dict.fromkeys(ours, "1"))
     try:
         yield
@@ -307,7 +313,8 @@ def run_on_cluster(address: str, tasks: Sequence[Job], watch: Watch, finish: Fin
     with _executor(address) as executor:
         try:
             for task in tasks:
-                futures[executor.submit(task.function, *task.arguments, _unwatched)] = task.key
+                job = executor.submit(_with_equal_versions, _versions(), task.function, *task.arguments, _unwatched)
+                futures[job] = task.key
             pending = set(futures)
             while pending:
                 done, pending = wait_for_futures(pending, timeout=_CLUSTER_TICK, return_when=FIRST_COMPLETED)
@@ -340,9 +347,37 @@ def _unwatched(_: Round) -> bool:
 
 
 def check_cluster(address: str) -> None:
-    """Check that a Dask scheduler answers at an address, or raise `UserError`."""
-    with _client(address):
-        pass
+    """Check that a Dask scheduler answers at an address, and that its workers have the versions of this process.
+
+    Raises:
+        UserError: No scheduler answers, or a worker has another version of NumPy or of this package.
+    """
+    with _client(address) as client:
+        found = client.get_versions(packages=list(_versions()))
+    here: Any = found["client"]["packages"]
+    workers: Any = found["workers"]
+    for worker, content in workers.items():
+        _compare_versions({name: content["packages"].get(name) for name in _versions()}, here, f"the worker {worker}")
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions that results depend on, by the names of the distributions."""
+    return {name: version(name) for name in ("numpy", "replaybench")}
+
+
+def _compare_versions(there: Mapping[str, str | None], here: Mapping[str, str | None], worker: str) -> None:
+    for name, other in there.items():
+        if other != here[name]:
+            raise UserError(
+                f"{worker} has {name} {other or 'not installed'}, but this process has {name} {here[name]}; results "
+                "would mix: install the same versions everywhere"
+            )
+
+
+def _with_equal_versions(versions: Mapping[str, str], task: Callable[..., Any], *arguments: Any) -> Any:
+    """Run a task on a worker of a cluster, which may have joined after the sweep began."""
+    _compare_versions(_versions(), versions, "it")
+    return task(*arguments)
 
 
 @contextlib.contextmanager

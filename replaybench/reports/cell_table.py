@@ -144,7 +144,8 @@ def _show(console: Console, study: Study, folder: Path, workers: int, cluster: s
     console.print(_cell_table(study.name, todo, run))
     for line in (*_discounts(todo.cells), *_substeps(todo.cells), *_power(todo.cells)):
         console.print(line, markup=False, highlight=False)
-    check_room(todo, folder)
+    if short := check_room(todo, run):
+        console.print(f"warning: {short}", markup=False, highlight=False)
     at_once = min(workers, cores()) if cluster is None else 1
     if measure and (new := untried(todo.open)):
         types = f"{new} type{'s' * (new != 1)} of cells"

@@ -18,7 +18,7 @@ from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant
 from replaybench.exchange.policy_export import best_member, origin_of
 from replaybench.runtime.arrays import Floats32
-from replaybench.runtime.atomic import atomic_path, refuse_existing
+from replaybench.runtime.atomic import atomic_path, new_path
 from replaybench.runtime.errors import UserError, need
 from replaybench.runtime.user_file import called
 
@@ -137,8 +137,7 @@ def show(
     """
     suffix = "" if output is None else output.suffix.lower()
     check_output(output)
-    if output is not None:
-        refuse_existing(output)
+    place = None if output is None else new_path(output)
     scene, predict, label = scene_of(plant, policy, learner, noise, frequency, seed)
     every = max(1, -(-round(scene.frequency) // _MOST_PER_SECOND[suffix]))
     whole = scene.plant.steps_per_episode(scene.frequency)
@@ -156,12 +155,12 @@ def show(
             yield shot.picture
 
     pictures = counted(shots(scene._replace(steps=steps, least=least), predict, every))
-    if output is None:
+    if output is None or place is None:
         show_window(pictures, speed, scene.plant.name)
     else:
-        with atomic_path(output) as temporary:
+        with atomic_path(place) as temporary:
             (write_gif if suffix == ".gif" else write_mp4)(temporary, pictures, speed)
-        size, length = output.stat().st_size / 1e6, (len(rewards) - 1) / speed
+        size, length = place.stat().st_size / 1e6, (len(rewards) - 1) / speed
         print(f"film     {output} ({len(rewards)} pictures, {length:.1f} s, {size:.1f} MB)")
     several = f" over {sum(ends)} episodes" if sum(ends) > 1 else ""
     print(f"shown    {label}; rewards add up to {sum(rewards):.4g}{several}")

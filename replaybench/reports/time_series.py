@@ -18,7 +18,7 @@ from replaybench.envs.population import PopulationEnv
 from replaybench.reports.figures.style import KINDS, PALETTE, add_legend, new_figure, style, write_figure
 from replaybench.reports.films import Predict, Scene, random_actions, scene_of
 from replaybench.runtime.arrays import Floats
-from replaybench.runtime.atomic import refuse_existing
+from replaybench.runtime.atomic import new_path
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.quantities import decimals
 
@@ -79,15 +79,14 @@ def _without_state(controller: Controller) -> Predict:
     return lambda observation, _: (controller(observation), None)
 
 
-def check_plot(path: Path) -> None:
-    """Raise `UserError` if neither a figure nor a table can be written to a path."""
+def check_plot(path: Path) -> Path:
+    """Return the absolute path, or raise `UserError` if neither a figure nor a table can be written to it."""
     suffix = path.suffix.lower()
     if suffix in COLUMN_SUFFIXES:
-        check_columns_file(path)
-    elif suffix not in KINDS:
+        return check_columns_file(path)
+    if suffix not in KINDS:
         raise UserError(f"--plot must end in {', '.join(KINDS)} or {', '.join(COLUMN_SUFFIXES)}, not be {str(path)!r}")
-    else:
-        refuse_existing(path)
+    return new_path(path)
 
 
 def show_episode(
@@ -98,7 +97,7 @@ def show_episode(
 
     The arguments are those of `replaybench.reports.films.show`, except for `path`, whose suffix selects the form.
     """
-    check_plot(path)
+    place = check_plot(path)
     scene, predict, label = scene_of(plant, policy, learner, noise, frequency, seed)
     whole = scene.plant.steps_per_episode(scene.frequency)
     scene = scene._replace(steps=whole if seconds is None else max(1, round(min(seconds * scene.frequency, whole))))
@@ -107,9 +106,9 @@ def show_episode(
         episodes.insert(0, run(scene, label.partition(" under ")[2].partition(" (")[0], predict))
     if path.suffix.lower() in KINDS:
         with style():
-            write_figure(figure_of(scene, episodes), path)
+            write_figure(figure_of(scene, episodes), place)
     else:
-        write_columns(path, columns_of(scene, episodes))
+        write_columns(place, columns_of(scene, episodes))
     totals, lengths = np.array([(one.rewards.sum(), len(one.rewards)) for one in episodes]).T
     scores = scene.plant.episode_score(totals, lengths.astype(np.int64))
     digits = decimals(scores)

@@ -30,6 +30,10 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import _FunctionCompiler  # type: ignore[attr-defined]
 from numba.core.registry import CPUDispatcher
 
+# The environment alone configures Numba: a file `.numba_config.yaml` in the working folder may be a stranger's.
+config._config_fname = ""
+config.reload_config()
+
 
 def cache_dir() -> Path:
     """Return the folder of this package's cache, which need not exist.

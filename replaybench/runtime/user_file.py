@@ -109,6 +109,17 @@ def names_from(folder: str) -> Iterator[None]:
         _FOLDER.reset(token)
 
 
+@contextmanager
+def same_working_folder() -> Iterator[None]:
+    """Restore the working folder after the `with` block, as code of users may change it to find its data."""
+    before = os.open(".", os.O_RDONLY)
+    try:
+        yield
+    finally:
+        os.fchdir(before)
+        os.close(before)
+
+
 def located(path: Path) -> Path:
     """Return the path of a file in the folder set by `names_from` if it exists there, else the path unchanged."""
     candidate = _FOLDER.get() / path
@@ -154,7 +165,7 @@ def _class_in_working_directory(name: str) -> str | None:
     defined = re.compile(rf"^class ({re.escape(name)})\b", re.IGNORECASE | re.MULTILINE)
     for path in sorted(Path().glob("*.py"))[:_MOST_FILES]:
         try:
-            if match := defined.search(path.read_text(encoding="utf-8", errors="replace")):
+            if path.is_file() and (match := defined.search(path.read_text(encoding="utf-8", errors="replace"))):
                 return f"{path}:{match[1]}"
         except OSError:
             continue
@@ -164,7 +175,7 @@ def _class_in_working_directory(name: str) -> str | None:
 def without_class(name: str, kind: str) -> UserError:
     """Return the error for `path/to/file.py` without a class, with a list of classes in this file, which is not run."""
     try:
-        text = Path(name).read_text(encoding="utf-8", errors="replace")
+        text = Path(name).read_text(encoding="utf-8", errors="replace") if Path(name).is_file() else ""
     except (OSError, ValueError):  # `ValueError`: a NUL in the path
         text = ""
     classes = re.findall(r"^class ([A-Za-z]\w*)", text, re.MULTILINE)[:_MOST_OFFERED] or ["ClassName"]
@@ -239,7 +250,8 @@ def import_module(module: str, kind: str, name: str) -> None:
     """
     _check_import(name, kind)
     try:
-        importlib.import_module(module)
+        with same_working_folder():
+            importlib.import_module(module)
     except Exception as error:  # any error that a module raises, or an impossible name
         raise UserError(f"{name}: the module {module} cannot be imported: {error_text(error)}") from error
 
@@ -309,7 +321,8 @@ def import_file(path: Path, kind: str, name: str) -> ModuleType:
     sys.modules[own] = module
     sys.path.insert(0, os.fspath(path.parent))  # as for a script: it may import files of its folder
     try:
-        loader.exec_module(module)
+        with same_working_folder():
+            loader.exec_module(module)
     except BaseException as error:
         del sys.modules[own]
         if isinstance(error, UserError | KeyboardInterrupt):

@@ -25,6 +25,7 @@ from replaybench.data.record import read_record, write_record
 from replaybench.experiments import progress as plain_lines
 from replaybench.experiments.results_file import write_results
 from replaybench.experiments.sweep import Outcome
+from replaybench.runtime.atomic import MARK
 from replaybench.runtime.errors import ReplaybenchWarning, UserError
 
 Buffers = dict[tuple[str, str], Path]
@@ -124,11 +125,11 @@ def test_a_stopped_replay_begins_anew(run: Path, tmp_path: Path, monkeypatch: Pa
         patch.setattr("replaybench.cli.commands.replay_offline", stopped)
         assert call(*words, "--updates", 10) == 130
     assert "nothing was written, the same command starts again" in capsys.readouterr().err
-    assert not (tmp_path / "off").exists()
+    assert os.listdir(tmp_path / "off") == [MARK]
     with monkeypatch.context() as patch:
         patch.setattr("replaybench.cli.commands.draw_offline", stopped)
         assert call(*words, "--updates", 10) == 130
-    assert [path.name for path in (tmp_path / "off").iterdir()] == ["policy.safetensors"]
+    assert sorted(os.listdir(tmp_path / "off")) == [MARK, "policy.safetensors"]
     assert "policy.safetensors exists already" in refused(capsys, *words, "--updates", 11)  # it is another's
     assert call(*words, "--updates", 10) == 0
     assert (tmp_path / "off" / "scores.h5").is_file()
@@ -227,7 +228,7 @@ def test_a_buffer_of_another_plant_or_of_none_is_refused(buffers: Buffers, tmp_p
 def test_an_unwritable_folder_is_one_line(run: Path, tmp_path: Path, capsys: Capsys) -> None:
     (tmp_path / "file").write_text("x")
     words = ("sweep", run.parent / "study.toml", "--output", tmp_path / "file" / "run")
-    assert "cannot use" in refused(capsys, *words)
+    assert "cannot write into" in refused(capsys, *words)
     assert os.listdir(tmp_path) == ["file"]
 
 

@@ -1,6 +1,5 @@
 """Records, policy files, run folders and TOML: round trips, damage, full disks."""
 
-import contextlib
 import errno
 import os
 import re
@@ -29,7 +28,7 @@ from replaybench.data.record import is_record, open_record, read_header, read_re
 from replaybench.data.run_folder import RunFolder
 from replaybench.data.sealed_file import BLOCK, HEAD, SealedFile, seal
 from replaybench.runtime import provenance as memory
-from replaybench.runtime.atomic import atomic_path
+from replaybench.runtime.atomic import MARK, atomic_path
 from replaybench.runtime.errors import UserError, nearest, no_such_file, unknown
 from replaybench.runtime.kernel import why_not_kept
 
@@ -494,10 +493,10 @@ def test_no_planted_link_is_written_through(folder: bool, tmp_path: Path, monkey
     assert len(names) == 2  # nobody foresees them
     assert all(str(os.getpid()) not in name for name in names)
     monkeypatch.setattr(tempfile, "_get_candidate_names", lambda: iter(["seen", "free"]))
-    planted = tmp_path / ".report.html.seen.partial"
+    planted = tmp_path / ".report.html.seen.replaybench-partial"
     planted.symlink_to(precious)
     with atomic_path(tmp_path / "report.html", folder=folder) as temporary:
-        assert temporary.name == ".report.html.free.partial"
+        assert temporary.name == ".report.html.free.replaybench-partial"
         if not folder:
             temporary.write_text("new")
     assert precious.read_text() == "x"
@@ -549,12 +548,10 @@ def test_a_cache_that_cannot_be_written_is_reported(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("link", [os.symlink, os.link])
-def test_a_lock_that_is_a_link_truncates_nothing(link: Any, tmp_path: Path) -> None:
-    """A hard link looks like any file; a symbolic one is refused."""
+def test_a_mark_that_is_a_link_truncates_nothing(link: Any, tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("all there")
-    link(tmp_path / "precious", tmp_path / ".lock")
-    refused = pytest.raises(UserError, match=r"its \.lock is a link; remove that")
-    with refused if link is os.symlink else contextlib.nullcontext(), RunFolder(tmp_path).locked():
+    link(tmp_path / "precious", tmp_path / MARK)
+    with pytest.raises(UserError, match="was not made by replaybench"), RunFolder(tmp_path).locked():
         pass
     assert (tmp_path / "precious").read_text() == "all there"
 
@@ -567,16 +564,22 @@ def test_the_lock_is_free_again_after_an_error(tmp_path: Path) -> None:
         pass
 
 
-def test_what_killed_writers_left_is_removed_and_links_are_not_followed(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    for folder in (run / "cells" / ".export.12.partial", tmp_path / "precious"):
+def test_only_own_partial_files_are_removed_and_links_are_not_followed(tmp_path: Path) -> None:
+    run, precious, own = tmp_path / "run", tmp_path / "precious", ".results.nc.a1b2c3d4.replaybench-partial"
+    for folder in (run / "cells" / "1", run / "notes", run / ".thesis.partial", precious):
         folder.mkdir(parents=True)
-        (folder / "data").write_text("x")
-    (run / ".results.nc.12.partial").write_text("x")
-    (run / ".link.12.partial").symlink_to(tmp_path / "precious")
+        (folder / own).write_text("x")
+    (run / own).write_text("x")
+    (run / ".download.partial").write_text("x")
+    (run / f"{own}2").mkdir()
+    (run / "solved").symlink_to(precious)
+    (run / own.replace("a", "b")).symlink_to(precious / own)
     RunFolder(run).remove_partial_files()
-    assert [path.name for path in run.rglob("*")] == ["cells"]
-    assert (tmp_path / "precious" / "data").read_text() == "x"
+    left = {f"{path.relative_to(tmp_path)}" for path in tmp_path.rglob("*") if not path.is_dir() or path.is_symlink()}
+    assert left == {
+        f"precious/{own}", "run/.download.partial", f"run/.thesis.partial/{own}", f"run/notes/{own}", "run/solved",
+        f"run/{own.replace('a', 'b')}",
+    }  # fmt: skip
 
 
 def test_the_mark_that_editors_of_windows_leave_is_no_part_of_a_file(tmp_path: Path) -> None:

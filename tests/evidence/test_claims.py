@@ -1,6 +1,7 @@
 """Claims: cells, verdicts, evidence, and their figure."""
 
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,10 @@ from rich.console import Console
 from tiers import slow
 
 from benchmarks.tables.claims import why_not
+from replaybench.data.policy_file import write_policy
+from replaybench.data.record import write_record
 from replaybench.data.run_folder import RunFolder
+from replaybench.data.run_folder import claim as claim_folder
 from replaybench.evidence.claim import Claim, Claims, Verdict, Word, claim_files, judge, read_claims
 from replaybench.evidence.claims_evidence import STATISTIC, Evidence, find, measured, read_evidence
 from replaybench.evidence.preset import read_preset, take_over
@@ -28,6 +32,7 @@ from replaybench.experiments.study import Cell
 from replaybench.experiments.study_record import resolved, write_toml
 from replaybench.reports.figures import claims as show
 from replaybench.reports.figures.claims import MARKS, claims_figure, still_needed
+from replaybench.runtime.atomic import MARK
 
 PRESET = "debruin2018/fig12"
 BETTER = Claim(
@@ -366,29 +371,39 @@ def test_verdicts_are_printed_and_written(tmp_path: Path, capsys: Capsys, monkey
     assert "effect" not in verdicts["z"]
 
 
-def test_finished_cells_are_taken_from_the_folders_beside(tmp_path: Path, monkeypatch: Patch) -> None:
+def test_only_sound_cells_of_own_run_folders_are_copied(tmp_path: Path, monkeypatch: Patch) -> None:
+    """Not damaged, of another cell, through links, from a folder that replaybench did not make, or another user's."""
     study = read_preset(PRESET).study("quick")
     cells: list[Cell] = study.cells()
-    done = RunFolder(tmp_path / "done").cell(cells[1].id)
-    done.mkdir(parents=True)
-    for name in ("scores.h5", "buffer.h5"):
-        (done / name).write_text(name)
-    begun = RunFolder(tmp_path / "begun").cell(cells[2].id)
-    begun.mkdir(parents=True)
-    (tmp_path / "a private folder").mkdir()
-    there = Path.is_file
 
-    def allowed(path: Path) -> bool:  # as the system does it for anybody but root
-        if "a private folder" in path.parts:
-            raise PermissionError(13, "Permission denied", str(path))
-        return there(path)
+    def finish(run: Path, cell: Cell, cell_id: str) -> Path:
+        folder = RunFolder(run).cell(cell.id)
+        facts = {"id": cell_id}
+        write_policy(folder / "policy.safetensors", {"w": np.ones((1, 2))}, facts)
+        write_record(folder / "scores.h5", "scores", facts, {"reward": np.ones((1, 2))})
+        (folder / "buffer.h5").write_text("large")
+        return folder
 
-    monkeypatch.setattr(Path, "is_file", allowed)
-    assert take_over(study, tmp_path / "mine") == 1
-    mine = RunFolder(tmp_path / "mine")
-    assert [path.name for path in mine.cell(cells[1].id).iterdir()] == ["scores.h5"]
-    assert not mine.cell(cells[2].id).exists()
-    assert take_over(study, tmp_path / "mine") == 0
+    done = finish(claim_folder(tmp_path / "done"), cells[0], cells[0].id)
+    finish(tmp_path / "done", cells[1], cells[0].id)
+    damaged = finish(tmp_path / "done", cells[2], cells[2].id) / "scores.h5"
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(content)
+    foreign = finish(tmp_path / "foreign", cells[3], cells[3].id)
+    (tmp_path / "done" / "cells" / cells[3].id).symlink_to(foreign)
+    (tmp_path / "link").symlink_to(tmp_path / "done")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getuid", lambda: 12345)
+        assert not take_over(study, tmp_path / "other")
+    assert take_over(study, tmp_path / "mine") == {tmp_path / "done": 1}
+    copied = {path.relative_to(tmp_path / "mine") for path in (tmp_path / "mine").rglob("*") if path.is_file()}
+    names = ("policy.safetensors", "scores.h5")
+    assert copied == {Path(MARK), *(Path("cells", cells[0].id, name) for name in names)}
+    assert all(
+        (done / name).read_bytes() == (tmp_path / "mine" / "cells" / done.name / name).read_bytes() for name in names
+    )
+    assert not take_over(study, tmp_path / "mine")
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ from rich.console import Console
 
 from replaybench.api import sweep
 from replaybench.data.record import read_header, read_record
-from replaybench.data.run_folder import RunFolder
+from replaybench.data.run_folder import RunFolder, claim
 from replaybench.experiments import interruption, results_file, workers
 from replaybench.experiments import sweep as module
 from replaybench.experiments.bundled import EXAMPLES
@@ -62,7 +62,7 @@ def test_killed_at_once_it_leaves_no_results_of_another_study(tmp_path: Path, mo
     mine.touch()
     (figures / "paper").mkdir()
     for other in (figures / "scores-PendulumDCSC.pdf", figures / "paper" / "scores-PendulumDCSC.png"):
-        other.touch()
+        shutil.copyfile(figures / "scores-PendulumDCSC.png", other)
     with pytest.raises(SystemExit):
         sweep(dataclasses.replace(TINY, strategies=("Resv[Uniform]",)), tmp_path / "run", workers=1)
     assert [path for path in figures.rglob("*") if path.is_file()] == [mine]
@@ -298,6 +298,7 @@ def test_one_is_computed_and_its_results_stand_under_each_name(tmp_path: Path, m
     """Also those that are asked for later; an own computation of the other would have the same numbers."""
     monkeypatch.setattr(module, "run_locally", run_here)
     folder = RunFolder(tmp_path / "run")
+    claim(folder.path)
     first = make_study("Resv[Uniform]")
     run_cell(first.cells()[0], folder.cell(first.cells()[0].id), "final")
     study = make_study("FIFO[Uniform]", "Resv[Uniform]", "TDE[Uniform]")

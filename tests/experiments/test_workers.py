@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ from replaybench.experiments import workers as worker_module
 from replaybench.experiments.dataset import ORIGINS
 from replaybench.experiments.progress import Report, Round
 from replaybench.experiments.results_file import read_results
-from replaybench.experiments.workers import Job, run_locally
+from replaybench.experiments.workers import Job, check_cluster, run_locally
 from replaybench.runtime.errors import UserError
 
 LIMIT = 240
@@ -142,7 +143,7 @@ def test_killed_at_random_moments(whole: Path, tmp_path: Path) -> None:
         killed += 1
     assert killed
     finish(*LONGER, "--output", folder, "--workers", 2)
-    assert not list(folder.glob("cells/*/.*.partial"))
+    assert not list(folder.glob("cells/*/.*partial"))
     assert_same(whole, folder)
 
 
@@ -310,6 +311,34 @@ def test_a_cluster_that_loses_its_scheduler_is_one_line(tmp_path: Path, cluster:
     assert list(tmp_path.glob("run/cells/*/scores.h5"))
 
 
+def test_workers_import_nothing_from_the_working_folder(tmp_path: Path, monkeypatch: Patch) -> None:
+    for name in ("multiprocessing", "pickle", "signal"):
+        (tmp_path / f"{name}.py").write_text("open('ran', 'w')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    done: dict[str, Any] = {}
+    run_locally(1, [Job("x", working_folder, ())], print, done.__setitem__)
+    assert done == {"x": (str(tmp_path), False)}
+    assert not (tmp_path / "ran").exists()
+    assert "PYTHONSAFEPATH" not in os.environ
+
+
+def test_a_worker_with_other_versions_is_refused(monkeypatch: Patch) -> None:
+    """At the beginning, and also a worker that joins later."""
+    here = {"numpy": "2.4.6", "replaybench": "0.1.0"}
+    others = [{**here, "numpy": "2.0.0"}, {**here, "replaybench": None}]
+    for other in (here, *others):
+        found = {"client": {"packages": here}, "workers": {"tcp://a:1": {"packages": other}}}
+        client = contextlib.nullcontext(Mock(get_versions=Mock(return_value=found)))
+        monkeypatch.setattr(worker_module, "_client", Mock(return_value=client))
+        told = r"the worker tcp://a:1 has (numpy 2\.0\.0, .* numpy 2\.4\.6|replaybench not installed, .* 0\.1\.0)"
+        with contextlib.nullcontext() if other is here else pytest.raises(UserError, match=told):
+            check_cluster("tcp://b:1")
+    monkeypatch.setattr(worker_module, "_versions", lambda: others[0])
+    with pytest.raises(UserError, match=r"numpy 2\.0\.0, .* numpy 2\.4\.6"):
+        worker_module._with_equal_versions(here, print)
+
+
 def test_a_lost_task_is_done_again(tmp_path: Path) -> None:
     done: dict[str, int] = {}
     reported: dict[str, Round] = {}
@@ -349,7 +378,7 @@ replaybench.sweep(
 )
 """
 TASK = """
-from replaybench.experiments.workers import Job, run_locally
+from replaybench.experiments.workers import Job, check_cluster, run_locally
 if __name__ != "__main__":
     raise LookupError("what it said")
 run_locally(1, [Job("x", print, ())], print, print)
@@ -371,6 +400,10 @@ def test_a_script_that_begins_again_in_its_workers_is_told(tmp_path: Path, scrip
     last = ended.stderr.splitlines()[-1]
     assert told in last
     assert last.endswith("""under 'if __name__ == "__main__":'""")
+
+
+def working_folder(report: Report) -> tuple[str, bool]:
+    return os.getcwd(), any(Path(entry or ".").resolve() == Path.cwd() for entry in sys.path)
 
 
 def plant_of_a_file(name: str, report: Report) -> None:

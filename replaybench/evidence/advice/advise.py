@@ -17,7 +17,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from replaybench.data.documents import json_value, read_toml
-from replaybench.data.run_folder import RunFolder
+from replaybench.data.run_folder import RunFolder, claim
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.registry import make_plant, stored_plant
 from replaybench.evidence.advice import proposal, rules
@@ -181,6 +181,7 @@ def advise(question: Question, folder: Path, workers: int, console: Console) -> 
     batch = int(settings["batch_size"]) * int(settings.get("segment", 1))
     if question.memory and question.memory < batch:
         raise UserError(f"--memory {question.memory} is smaller than a batch of {batch}; ask for {batch} or more")
+    folder = claim(folder)
     budget = planned(question, folder, workers)
 
     def announce(text: str) -> None:

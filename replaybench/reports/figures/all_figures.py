@@ -2,7 +2,7 @@
 
 import itertools
 import shlex
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
@@ -14,7 +14,7 @@ from rich.console import Console
 
 from replaybench.baselines.references import normalise, reference
 from replaybench.data.documents import read_toml
-from replaybench.data.run_folder import RunFolder, runs_within
+from replaybench.data.run_folder import AUTHOR, RunFolder, claim, is_own, refuse_foreign, runs_within
 from replaybench.exchange.offline_scores import OfflineScores
 from replaybench.experiments.dataset import assemble, runs_there, without_rewards
 from replaybench.experiments.results_file import read_results
@@ -29,7 +29,7 @@ from replaybench.reports.figures.scores import response, score_dots
 from replaybench.reports.figures.style import MU_LABEL, PAPER, RAW_LABELS, SCREEN, Medium, Series
 from replaybench.reports.figures.surfaces import policy_surfaces
 from replaybench.runtime.arrays import Floats
-from replaybench.runtime.atomic import write_text
+from replaybench.runtime.atomic import check_place, write_text
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.user_file import ImportRefusedError, imports_only
 
@@ -56,8 +56,10 @@ def draw_figures(
         others: Learning curves of other programs to draw next to those of the sweep.
         only: File names, without suffix, of the figures to draw. If empty, all figures are drawn.
     """
-    drawn, captions = [], []
+    drawn, captions = [], [f"Captions, {AUTHOR}\n"]
     plants, output = [str(plant) for plant in data["plant"].values], output or folder.figures
+    for path in figure_paths(output, plants):
+        refuse_foreign(path)
     with style.style(medium):
         for plant, name in zip(plants, style.file_names(plants), strict=True):
             own = of_plant(data, plant)
@@ -102,19 +104,11 @@ _DRAWN: Final[dict[str, Callable[[xr.Dataset, RunFolder, Sequence[Cell]], Figure
 """Functions that draw the figures of one plant, by the first part of the figures' file names."""
 
 
-def remove_figures(folder: RunFolder) -> None:
-    """Remove the figures that were drawn from the results in a run folder, and keep all other files.
-
-    Raises:
-        UserError: The results are damaged, so the names of the figures are unknown.
-    """
-    if not folder.results.is_file():
-        return
-    names = style.file_names([str(plant) for plant in read_results(folder.results)["plant"].values])
-    for place in (folder.figures, folder.figures / "paper"):
-        for group, name, suffix in itertools.product(_DRAWN, names, style.KINDS):
-            (place / f"{group}-{name}{suffix}").unlink(missing_ok=True)
-    (folder.figures / "paper" / "captions.txt").unlink(missing_ok=True)
+def figure_paths(folder: Path, plants: Sequence[str]) -> Iterator[Path]:
+    """Yield the paths of all files that `draw_figures` may write into a folder for results on the given plants."""
+    for group, name, suffix in itertools.product(_DRAWN, style.file_names(plants), style.KINDS):
+        yield folder / f"{group}-{name}{suffix}"
+    yield folder / "captions.txt"
 
 
 class OfflineSeries(NamedTuple):
@@ -224,12 +218,20 @@ def show_figures(
     data = read_results(folder.results) if folder.results.is_file() else _of_finished_cells(console, folder, cells)
     if others and (several := [axis for axis in ("plant", "noise", "frequency") if data.sizes[axis] > 1]):
         raise UserError(f"--overlay needs results of one plant, noise and rate; {run} has several ({several[0]})")
-    place = output or folder.figures / ("paper" if medium.columns else ".")
+    named = output or folder.figures / ("paper" if medium.columns else ".")
+    place = named.absolute()
+    if output is not None:
+        claim(output)
+    else:
+        check_place(folder.figures)
+        check_place(place)
+        if not is_own(run):
+            claim(folder.figures)
     drawn = draw_figures(data, folder, cells, medium, place, in_steps, others)
     if not drawn:
         raise without_rewards(folder.results, data, "figures need")
     for path in drawn:
-        print(f"{'captions' if path.suffix == '.txt' else 'figure  '} {path}")
+        print(f"{'captions' if path.suffix == '.txt' else 'figure  '} {named / path.name}")
 
 
 def _of_finished_cells(console: Console, folder: RunFolder, cells: Sequence[Cell]) -> xr.Dataset:

@@ -20,7 +20,7 @@ from replaybench.evidence.claim import Claim, Claims, Verdict, Word, claim_files
 from replaybench.evidence.claims_evidence import Evidence, Finding, find, read_evidence
 from replaybench.experiments.effects import p_text
 from replaybench.reports.figures.style import GREY, PALETTE, check_figure, minus, new_figure, style, write_figure
-from replaybench.runtime.atomic import refuse_existing, write_text
+from replaybench.runtime.atomic import new_path, write_text
 from replaybench.runtime.errors import UserError, unknown
 
 MARKS: Final[dict[Word, tuple[str, str]]] = {
@@ -115,12 +115,11 @@ def show_claims(
         claim: Name of the only claim to show. Its p values are corrected for multiple testing over all claims of its
             paper.
     """
-    if output is not None:
-        refuse_existing(output)
+    place = None if output is None else new_path(output)
     if figure is not None:
         if not paths:
             raise UserError("--figure draws verdicts by runs: name run folders")
-        check_figure(figure)
+        drawing = check_figure(figure)
     runs = [read_evidence(path) for path in paths]
     families = [read_claims(name) for name in papers or claim_files()]
     if claim is not None:
@@ -144,12 +143,12 @@ def show_claims(
     console.print(f"{sum(words.values())} claims: {counted}", highlight=False)
     if not runs:
         console.print("to test them, run their presets (replaybench reproduce --list), then name the run folders")
-    if output is not None:
-        write_text(output, json.dumps(records, indent=1, ensure_ascii=False) + "\n")
+    if place is not None:
+        write_text(place, json.dumps(records, indent=1, ensure_ascii=False) + "\n")
         print(f"claims   {output}")
     if figure is not None:
         with style():
-            write_figure(claims_figure(drawn), figure)
+            write_figure(claims_figure(drawn), drawing)
         print(f"figure   {figure}")
     return records
 

@@ -22,25 +22,27 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, Locator, MaxNLocator
 
+from replaybench.data.run_folder import AUTHOR, refuse_foreign
 from replaybench.experiments.dataset import runs_there
-from replaybench.runtime.atomic import atomic_path, refuse_existing
+from replaybench.runtime.atomic import atomic_path, new_path
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.user_file import shortened
 
 KINDS: Final = (".png", ".svg", ".pdf")
 """Suffixes of figure files."""
 _DATES: Final[dict[str, str]] = {".svg": "Date", ".pdf": "CreationDate"}
+_AUTHOR_KEYS: Final[dict[str, str]] = {".png": "Software", ".svg": "Creator", ".pdf": "Creator"}
 
 
-def check_figure(path: Path) -> None:
-    """Check that a figure can be written to a path, so that an error is raised before long computations.
+def check_figure(path: Path) -> Path:
+    """Return the absolute path of a figure to write, or raise an error before long computations.
 
     Raises:
         UserError: The suffix is not one of `KINDS`, or the file exists already.
     """
     if path.suffix.lower() not in KINDS:
         raise UserError(f"--figure must end in {', '.join(KINDS[:-1])} or {KINDS[-1]}, not be {str(path)!r}")
-    refuse_existing(path, "remove it or choose another --figure")
+    return new_path(path, "remove it or choose another --figure")
 
 
 def write_figure(figure: Figure, path: Path, dpi: int = 150, description: str = "") -> None:
@@ -49,7 +51,9 @@ def write_figure(figure: Figure, path: Path, dpi: int = 150, description: str = 
     The file is written atomically, and equal figures give equal bytes. A description is written into a PNG's metadata.
     """
     suffix = path.suffix.lower()
-    metadata: dict[str, Any] = {_DATES[suffix]: None} if suffix in _DATES else {}
+    metadata: dict[str, Any] = {_AUTHOR_KEYS[suffix]: AUTHOR}
+    if suffix in _DATES:
+        metadata[_DATES[suffix]] = None
     if description:
         metadata["Description"] = description
     with atomic_path(path) as temporary:
@@ -179,11 +183,20 @@ def all_series(data: xr.Dataset) -> list[Series]:
 
 
 @contextmanager
+def own_settings() -> Iterator[None]:
+    """Use Matplotlib's defaults in the `with` block: a `matplotlibrc` in the working folder may be a stranger's."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        yield
+
+
+@contextmanager
 def style(medium: Medium = SCREEN) -> Iterator[None]:
     """Apply the style of this package to figures that are drawn and written in the `with` block."""
     before = _MEDIUM.set(medium)
     try:
-        with matplotlib.rc_context({**_STYLE, **medium.changes}):
+        with own_settings():
+            matplotlib.rcParams.update({**_STYLE, **medium.changes})
             yield
     finally:
         _MEDIUM.reset(before)
@@ -355,8 +368,15 @@ def file_names(plants: Sequence[str]) -> list[str]:
     return [name if plain.count(name) == 1 else f"{name}-{index + 1}" for index, name in enumerate(plain)]
 
 
+def check_saved(folder: Path, name: str) -> None:
+    """Raise `UserError` if `save` would replace a file that this package did not write."""
+    for suffix in KINDS:
+        refuse_foreign(folder / f"{name}{suffix}")
+
+
 def save(figure: Figure, folder: Path, name: str) -> Path:
     """Write a figure in each format of the current medium, and return the path of the last file."""
+    check_saved(folder, name)
     medium = _MEDIUM.get()
     figure.set_dpi(medium.dpi)  # the width of text is rounded to pixels, so the layout depends on the resolution
     figure.draw_without_rendering()

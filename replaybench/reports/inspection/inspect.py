@@ -82,12 +82,11 @@ def show_file(
     for option, value in (("--member", member), ("--plant", plant), ("--figure", figure)):
         if value is not None and path.exists() and not buffer:
             raise UserError(f"{option} is for the composition of a buffer, but {path} is no buffer file")
-    if figure is not None:
-        check_figure(figure)
+    place = None if figure is None else check_figure(figure)
     if buffer:
         check_choice(path, member, plant)
         _show_one(console, path, verify)
-        show_composition(console, path, member, plant, figure)
+        show_composition(console, path, member, plant, place)
     else:
         (_show_folder if path.is_dir() else _show_one)(console, path, verify)
     if verify:

@@ -19,6 +19,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 from plotly.utils import PlotlyJSONEncoder
 
+from replaybench.data.run_folder import AUTHOR, refuse_foreign
 from replaybench.exchange.offline_scores import read_scores
 from replaybench.reports.figures.all_figures import offline_series
 from replaybench.reports.figures.style import PALETTE, RAW_LABELS, plant_name
@@ -29,7 +30,7 @@ from replaybench.reports.page.report_data import ReportData, read_report_data
 from replaybench.reports.page.scores import responses_section, scores_section, strategies_section
 from replaybench.reports.page.summary import Conclusion, Summary, amount, summarise
 from replaybench.reports.page.theme import MU, Panel, Row, Section, Table
-from replaybench.runtime.atomic import refuse_existing, write_text
+from replaybench.runtime.atomic import new_path, write_text
 from replaybench.runtime.quantities import decimals
 from replaybench.runtime.user_file import shortened
 from replaybench.runtime.version import VERSION
@@ -74,13 +75,13 @@ def show_report(run: Path, output: Path | None) -> Path:
 
     If `output` is None, the file is `report.html` in the run folder.
     """
-    if output is not None:  # only the default file, in the run folder, may be replaced
-        refuse_existing(output)
     target = output or (run if run.is_dir() else run.parent) / "report.html"
+    place = target.absolute() if output is None else new_path(output)
+    refuse_foreign(place)  # only a report, in the run folder, may be replaced
     began = time.perf_counter()
     offline = run / "scores.h5"
     html = make_offline_report(offline) if offline.is_file() else make_report(run)
-    write_text(target, html)
+    write_text(place, html)
     print(f"report   {target} ({len(html.encode()) / 1e6:.1f} MB, {time.perf_counter() - began:.0f} s)")
     return target
 
@@ -174,6 +175,7 @@ def render(page: Page) -> str:
 
     return environment.get_template("page.html").render(
         page=page,
+        author=AUTHOR,
         made=f"replaybench {VERSION}, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC",
         library=Markup(scripts[0]),
         script=Markup(scripts[1]),
