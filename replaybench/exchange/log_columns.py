@@ -309,7 +309,9 @@ def separate_episodes(
         flags = log.columns[mapping[TRUNCATED]] if allow_missing else log.column(mapping[TRUNCATED])
         begins |= flags[:-1] != 0  # true also for an empty cell
     for name in marks:
-        begins |= (found := _marks(name, log.columns[name]))(log.columns[name])
+        found = _marks(name, log.columns[name])
+        assert found is not None
+        begins |= found(log.columns[name])
         cuts, where = int(found(log.columns[name]).sum()), "changes" if found is _changes else "is set"
         log = replace(log, notes=(*log.notes, f"column {name!r} marks episodes: it {where} {cuts} times: cut"))
     if log.blocks is not None and (parted := np.diff(log.blocks) != 0).any():
@@ -333,11 +335,13 @@ def _changes(number: Floats) -> Bools:
 
 
 def _after(flags: Floats) -> Bools:
-    return flags[:-1] != 0
+    begins: Bools = flags[:-1] != 0
+    return begins
 
 
 def _before(flags: Floats) -> Bools:
-    return flags[1:] != 0
+    begins: Bools = flags[1:] != 0
+    return begins
 
 
 def _marks(name: str, column: Floats) -> Callable[[Floats], Bools] | None:

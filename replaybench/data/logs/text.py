@@ -288,7 +288,7 @@ def _unpadded(
     }
     wanted = {places[row + more] for rows in back.values() for row in rows for more in (0, 1)}
     lines = {n: line for n, line in enumerate(io.StringIO(text, newline=""), 1) if n in wanted} if wanted else {}
-    reasons = {}
+    reasons: dict[str, str] = {}
     for name, rows in back.items():
         for row in rows:
             words = [dict(zip(names, _split(lines[places[at]], delimiter), strict=False)) for at in (row, row + 1)]
@@ -443,12 +443,12 @@ def _head(path: Path, lines: Sequence[str], delimiter: str, rows: Mapping[int, l
             line = next(i for i in block if not is_unit[i])
         else:
             line, is_unit[first] = first, False
-    given = next((i for i in block if is_unit[i] and i != line), None)
-    units = [] if given is None else wide[given]
+    row_of_units = next((i for i in block if is_unit[i] and i != line), None)
+    units = [] if row_of_units is None else wide[row_of_units]
     for each in lines[: block[-1] + 1]:
         if each.startswith("Y_Unit_Label"):  # of LabVIEW; the last one counts
             units = ["", *_split(each, delimiter)[1:]]
-    used = frozenset((line, line if given is None else given))
+    used = frozenset((line, line if row_of_units is None else row_of_units))
     return _Head(wide[line], units, line, block[-1] + 1, used, [rows[i] for i in block])
 
 
