@@ -177,7 +177,7 @@ def _latex_cell(value: Any) -> str:
     return re.sub(r"(?<!\w)-(?=\d)", "$-$", str(value).replace("\n", " ").translate(_LATEX))
 
 
-_FORMULA: Final = re.compile(r"[=@\t\r]|[+\-](?![\d.]+( \[[^\]a-zA-Z]*\]| \([a-z ]+\)|e[+\-]?\d+)?\Z)")
+_FORMULA: Final = re.compile(r"[=@\t\r]|[+\-](?![\d.]+(e[+\-]?\d+)?( \[[\d.,e+\- ]*\]| \([a-z ]+\))?\Z)")
 """Beginning of a text that spreadsheets run as a formula: not of a number, or of a number with its interval."""
 
 

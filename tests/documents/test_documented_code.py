@@ -39,7 +39,7 @@ SHORTER = {
 
 NOT_RUN = {
     "replaybench advise": "`test_advice.py` asks on a plant and on a run",
-    "replaybench sweep demo --seeds 4 --episodes 300": "the demo was run by the README's line",
+    "replaybench sweep demo --seeds 4 --output": "the demo was run by the README's line",
     "replaybench figures": "`test_figures.py` draws them in both styles",
     "replaybench reproduce": "`test_presets.py` runs one of the presets",
     "replaybench watch ": "`test_progress.py` watches a run",

@@ -71,7 +71,7 @@ def test_commands_run_from_an_empty_folder(installed: dict[str, str], tmp_path: 
     where = "import replaybench; print(replaybench.__file__)"
     found = in_order(sys.executable, "-c", where, folder=tmp_path, environment=installed)
     assert found.startswith(installed["PYTHONPATH"])
-    assert "15 cells, 15 to run" in command("sweep", "demo", "--dry-run")
+    assert "12 cells, 12 to run" in command("sweep", "demo", "--dry-run")
     assert "examples/rig_log.csv" in command("examples")
     assert "own-plant: 2 cells" in command("sweep", "examples/own_plant.toml", "--dry-run")
 

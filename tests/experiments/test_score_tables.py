@@ -1,5 +1,6 @@
 """Tables of scores and comparisons in terminals of all widths."""
 
+import csv
 import dataclasses
 import io
 import json
@@ -40,6 +41,7 @@ from replaybench.experiments.study import Cell
 from replaybench.experiments.tables import score_tables
 from replaybench.experiments.text_table import Collector, FittedTable
 from replaybench.reports.figures.distributions import paired_differences, performance_profiles
+from replaybench.reports.figures.style import style
 from replaybench.runtime.errors import UserError
 
 GOOD = dataclasses.replace(
@@ -510,3 +512,25 @@ def test_names_get_lines_of_their_own_before_columns_are_left_out() -> None:
     assert narrow[narrow.index("FIFO[Uniform]") + 1].split() == ["0" * 16, "complete", "0"]
     assert "no room for reward" in narrow
     assert "no room for reward, state" in printed(table("FIFO[Uniform]", "FULL[PER]"), 25)
+
+
+def test_names_are_written_as_they_are(tmp_path: Path) -> None:
+    """Those that look like markup or HTML, and those that a spreadsheet would run."""
+    data = results(tmp_path).assign_coords(strategy=["[/x]", "<b>y</b>", "=1+cmd()"])
+    text = shown_comparison(data)
+    assert all(name in text for name in ("− [/x] [95 %]", "<b>y</b>", "=1+cmd()"))
+    collector = Collector()
+    for table in comparison_tables(data):
+        collector.print(table)
+    assert "&lt;b&gt;y" in collector.text("md")
+    cells = [cell for row in csv.reader(io.StringIO(collector.text("csv"))) for cell in row]
+    assert {"[/x]", "<b>y</b>", "'=1+cmd()"} <= {*cells}
+    assert not any(cell.startswith(("'+", "'-")) for cell in cells), "differences are no formulas"
+
+
+def test_figures_write_dollars_as_they_are(tmp_path: Path) -> None:
+    data = results(tmp_path).assign_coords(strategy=["FIFO[Uniform]", "cost $ now", "gain $\\frac x$"])
+    with style():
+        figure = paired_differences(data.sel(plant="PendulumDCSC"))
+        assert figure is not None
+        figure.savefig(io.BytesIO())
