@@ -129,7 +129,7 @@ def reference_line(data: xr.Dataset) -> str:
     for label, values in known.items():
         finite = [value for value in values if np.isfinite(value)]
         ends = dict.fromkeys(fixed(value, digits) for value in (min(finite), max(finite))) if finite else ["–"]
-        part = f"{', ' if text else 'references: '}{label} {' to '.join(ends)}"
+        part = f"{', ' if text else 'references: '}{label} {'–'.join(ends)}"
         if len(text) + len(part) > WIDTH - 2:
             return f"{text} …"
         text += part
