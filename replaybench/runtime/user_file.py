@@ -25,7 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
-from replaybench.runtime.errors import UserError, unknown
+from replaybench.runtime.errors import UserError, nearest, unknown
 from replaybench.runtime.source_hash import refuse_other_modules
 
 IN_FILE: Final = "path/to/file.py:ClassName"
@@ -191,7 +191,8 @@ def class_in_file(place: InFile, kind: str, base: type, derive_from: str = "") -
         derive_from: Name of the base class in error messages, if it differs from the name of `base`.
 
     Raises:
-        UserError: If the file or class does not exist, the import fails, or the base or a method's parameters differ.
+        UserError: If the file or class does not exist, the import fails, the base or a method's parameters differ, or
+            the base class does not have a public name of the class.
     """
     classes = vars(import_file(place.path, kind, f"{place.path}:{place.class_name}"))
     if place.class_name not in classes:
@@ -208,8 +209,30 @@ def class_in_file(place: InFile, kind: str, base: type, derive_from: str = "") -
         )
     for each in classes.values():
         if isinstance(each, type) and each.__module__ == cls.__module__:
+            _check_names(each, place)
             _check_methods(each, place)
     return cls
+
+
+def _check_names(cls: type, place: InFile) -> None:
+    """Raise `UserError` for a public name in a class that its base class does not have, because nothing would use it.
+
+    Fields are exempt. They are the parameters of a plant, learner or strategy.
+    """
+    above = cls.__mro__[1:]
+    base = next((each for each in above if each.__module__.startswith("replaybench.")), None)
+    if base is None:
+        return
+    known = {name for each in above for name in (*vars(each), *inspect.get_annotations(each))}
+    known = {name for name in known if not name.startswith("_")}
+    unused = [name for name in vars(cls) if name not in {*known, *inspect.get_annotations(cls)} and name[0] != "_"]
+    if unused:
+        near = {name: " or ".join(nearest(name, known)) for name in unused}
+        words = ", ".join(f"{name} (did you mean {meant}?)" if meant else name for name, meant in near.items())
+        raise UserError(
+            f"{place.path}: {base.__name__} has no {words}, so that {cls.__name__} cannot use it; begin names of your "
+            "own with an underscore"
+        )
 
 
 def _check_methods(cls: type, place: InFile) -> None:

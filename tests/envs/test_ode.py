@@ -43,6 +43,13 @@ def test_rewards_by_hand() -> None:
         assert reward == pytest.approx(-(100 * 0.07 + 5 * 0.01 + extra), rel=1e-12)
 
 
+def test_equations_with_a_method_start_are_refused() -> None:
+    with pytest.raises(
+        UserError, match="no method start, because every episode begins at initial_state; .*PythonPlant"
+    ):
+        type("Mine", (Pendulum,), {"start": lambda self, uniform: uniform})
+
+
 def test_angles_are_wrapped_into_their_half_open_range() -> None:
     for angle in (0.0, 3.0, -math.pi, math.pi, 3.2, -3.2, 7.0, -100.0, 1e9, math.nextafter(-math.pi, -4)):
         wrapped = wrap_angle(angle)

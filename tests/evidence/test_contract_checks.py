@@ -56,7 +56,7 @@ class MineConfig(DDPGConfig):
     pass
 
 class Mine(DDPG):
-    calls = 0
+    _calls = 0
     {body}
 """
 BROKEN_LEARNERS = {
@@ -64,14 +64,14 @@ BROKEN_LEARNERS = {
     "greedy actions lie in [−1, 1]": "def policy(self, s): return 2 + self.mean(s)",
     "updates return a TD error of each sample": "def update(self, b): return {'td_error': np.nan * b.weight}",
     "exploration can be recomputed": """def perturb(self, s):
-        self.calls += 1
-        return super().perturb(s * self.calls)""",
+        self._calls += 1
+        return super().perturb(s * self._calls)""",
     "inactive members draw no random numbers": """def explore(self, s, active):
         return super().explore(s, np.ones_like(active))""",
     "a member is the same bit for bit in any population": "def mean(self, s, m=None): return super().mean(s) / len(s)",
     "a resumed run equals an uninterrupted one": """def perturb(self, s):
-        self.calls += 1
-        return super().perturb(s * (1 + self.calls / 100))""",
+        self._calls += 1
+        return super().perturb(s * (1 + self._calls / 100))""",
     "a failed member fails alone and visibly": "def mean(self, s, m=None): return np.nan_to_num(super().mean(s))",
     "a policy file acts as the learner did": """def policy(self, s):
         return super().mean(s) / (1 + self.setting.members[0])""",

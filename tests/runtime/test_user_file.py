@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,6 +83,31 @@ def test_a_class_in_place_of_a_name_is_refused_in_one_line() -> None:
 
 class UserFile:
     """A class that is not of the package."""
+
+
+UNUSED: list[tuple[Registry, str, str, str]] = [
+    (PLANTS, "envs.ode.plant import OdePlant", "perodic", "OdePlant has no perodic (did you mean periodic?), so that"),
+    (PLANTS, "envs.foreign.python_plant import PythonPlant", "starts", "has no starts (did you mean start"),
+    (
+        LEARNERS,
+        "controllers.algorithms.ddpg import DDPG",
+        "metric_name",
+        "has no metric_name (did you mean metric_names",
+    ),
+    (SAMPLINGS, "replay.strategies.interface import Sampling", "zq", "Sampling has no zq, so that Mine cannot use it"),
+]
+
+
+@pytest.mark.parametrize(("registry", "base", "name", "told"), UNUSED)
+def test_a_public_name_that_nothing_uses_is_refused(
+    registry: Registry, base: str, name: str, told: str, tmp_path: Path
+) -> None:
+    body = "\n\nclass Mine({}):\n    _own = {} = 1\n    parameter: float = 2.0\n"
+    (tmp_path / "mine.py").write_text(f"from replaybench.{base}" + body.format(base.split()[-1], name))
+    with pytest.raises(UserError, match=re.escape(told)):
+        registry.load(f"{tmp_path / 'mine.py'}:Mine")
+    (tmp_path / "mine.py").write_text(f"from replaybench.{base}" + body.format(base.split()[-1], "_mine"))
+    registry.load(f"{tmp_path / 'mine.py'}:Mine")
 
 
 def test_paths_are_as_short_as_can_be(tmp_path: Path) -> None:

@@ -92,6 +92,11 @@ class OdePlant(Plant):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if "start" in vars(cls):
+            raise UserError(
+                f"plant {cls.__name__}: equations have no method start, because every episode begins at initial_state; "
+                "leave it out, or derive the plant from PythonPlant for random initial states"
+            )
         _compile_functions(cls)
 
     def params(self) -> Params:
