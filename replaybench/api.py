@@ -238,7 +238,8 @@ def advise(
         memory: Largest number of experiences that a buffer may hold; 0 for no limit.
         workers: Number of local worker processes; one per core by default.
         progress: Whether to print progress: a bar in terminals and notebooks, and a line every 30 s elsewhere.
-        **options: Settings of new runs: `minutes`, `learner`, `seeds`, `episodes`, `probes`, `root_seed`, `settings`.
+        **options: Settings of new runs: `minutes`, `learner`, `seeds`, `episodes`, `probes`, `root_seed`, `settings`,
+            `observe`.
 
     Returns:
         A list with one recommendation for each plant, learner, noise and control rate, wrapped in a `Result`.

@@ -280,7 +280,18 @@ def replay(
     return 0
 
 
-_FOR_RUNS: Final = ("budget_minutes", "learner", "seeds", "episodes", "probes", "root_seed", "set", "output", "workers")
+_FOR_RUNS: Final = (
+    "budget_minutes",
+    "learner",
+    "observe",
+    "seeds",
+    "episodes",
+    "probes",
+    "root_seed",
+    "set",
+    "output",
+    "workers",
+)
 """Options of `advise` that are for new runs only, and are refused with a run folder or a buffer file."""
 
 
@@ -380,6 +391,7 @@ def advise(
     noise: bounds.Noise | None = None,
     frequency: bounds.Hertz | None = None,
     learner: str = "DDPG",
+    observe: tuple[str, ...] | None = None,
     memory: bounds.Count | None = None,
     seeds: bounds.Seeds = 10,
     episodes: bounds.Count | None = None,
@@ -406,6 +418,8 @@ def advise(
             its noise levels.
         frequency: Control rate in Hz; by default the plant's own. With a run folder, this is one of its control rates.
         learner: Learner (see `replaybench list`).
+        observe: Names of the states that the learner observes. If not given, the plant declares them, or all are
+            observed.
         memory: Largest number of experiences in a buffer. If not given, there is no limit.
         seeds: Number of seeds of each strategy. Intervals of fewer than ten seeds are too narrow.
         episodes: Number of episodes of each run. If not given, it is as large as the budget allows.
@@ -438,7 +452,8 @@ def advise(
     advices = advice(
         run, plant, output, workers, Console(stderr=True, emoji=False) if format == "json" else console, noise=noise,
         frequency=frequency, memory=memory or 0, learner=learner, seeds=seeds, root_seed=root_seed,
-        settings=setting_values(set), episodes=episodes or 0, probes=probes or 0, minutes=budget_minutes,
+        settings=setting_values(set), observe=observe, episodes=episodes or 0, probes=probes or 0,
+        minutes=budget_minutes,
     )  # fmt: skip
     show(advices if run is not None and run.is_dir() else advices[0], format, console)
     return 0

@@ -117,6 +117,8 @@ def _blank_dataset(cells: Sequence[Cell]) -> xr.Dataset:
     plants = {name: by_plant[name].make_plant() for name in coordinates["plant"]}
     data.coords["episode_metric"] = "plant", [plant.episode_metric for plant in plants.values()]
     data.coords["update_every"] = "plant", [by_plant[name].update_every for name in plants]
+    if any(cell.observe for cell in cells):
+        data.coords["observed"] = "plant", [", ".join(by_plant[name].observe) for name in plants]
     _blank(data, "max_substep", ("plant",), "longest step of integration, of plants that are given by equations")
     data["max_substep"].values[:] = [getattr(plant, "max_substep", np.nan) for plant in plants.values()]
     _blank(data, "whole_steps", ("plant", "frequency"), "steps of a whole episode, or iteration, of a member")

@@ -63,6 +63,7 @@ _FORMS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     **{name: ((name,), dtype) for name, dtype in _AXIS_KINDS.items()},
     **{name: (axes, _NUMBER) for name, axes in _NEEDED.items()},
     "episode_metric": (("plant",), _TEXT),
+    "observed": (("plant",), _TEXT),
     "update_every": (("plant",), _WHOLE),
     "whole_steps": (("plant", "frequency"), _NUMBER),
     "episode_steps": ((*AXES, "seed", "episode"), _NUMBER),
@@ -80,7 +81,7 @@ _NEEDED_AXES: Final = (*AXES, "seed", "episode", "greedy_episode")
 _NAMES: Final = {"plant": "plants", "learner": "learners", "strategy": "strategies"}
 """Names of the attributes that list the names along each axis, for other programs."""
 
-_COORDINATES: Final = {*_AXIS_KINDS, "episode_metric", "update_every", "reference_rule", *ORIGINS}
+_COORDINATES: Final = {*_AXIS_KINDS, "episode_metric", "observed", "update_every", "reference_rule", *ORIGINS}
 
 _RENAMED: Final = {"told_by": "episode_metric"}
 """Names of arrays in files of earlier versions, mapped to their names today."""

@@ -103,7 +103,8 @@ class Study:
             own choice. Learning does not depend on this grid.
         replayed_noise: Whether to store the noise in every experience, and to measure how much noise is replayed (de
             Bruin et al., 2018, table 6).
-        observe: Names of the states that learners observe; all by default. Reference controllers observe all states.
+        observe: Names of the states that learners observe; by default those that the plant declares, or all. Reference
+            controllers observe all states.
         device: `cpu`, `cuda` for a GPU, or `cuda:1` for one of several GPUs.
         folder: Folder in which relative paths of users' files and policies are looked up first; by default the folder
             of the study file.
@@ -224,7 +225,8 @@ class Study:
         frequency = made.frequency if rate is None else rate
         steps = made.steps_per_episode(frequency) * self.episodes
         every = made.update_every if self.update_every is None else self.update_every
-        seen_states(made.name, made.state_names, self.observe)
+        observe = self.observe or made.observed
+        seen_states(made.name, made.state_names, observe)
         kind, config = load_learner(learner)
         _, table = _own_discount(config, configuration.merged(variant_settings(learner), self.learner.get(learner, {})))
         settings = configuration.build(config, table, f"[learner.{learner}]")
@@ -244,12 +246,12 @@ class Study:
         actions = Actions(made.name, len(made.action_names), made.action_choices)
         kind.check(settings, actions, parsed.refer is not None)
         kind.check_loss(parsed.sampling.critic_loss, str(parsed))
-        self._check_buffers(parsed, settings, every)
+        self._check_buffers(parsed, settings, every, observe)
         with_phases(parsed.at(frequency), settings, made.steps_per_episode(frequency), every)
         mode = self.discount if isinstance(self.discount, str) else "fixed"
         start = self.start.get(learner)
         if start is not None:
-            task = make_task(made, frequency, mode, self.observe)
+            task = make_task(made, frequency, mode, observe)
             start = start.checked(kind, settings, task, frequency, self.first_seed + self.seeds)
         return Cell(
             sources=made_of(kind, *map(type, parsed.terms)),
@@ -273,13 +275,13 @@ class Study:
             evaluate_every_steps=self.evaluate_every_steps,
             evaluation_episodes=self.evaluation_episodes if self.evaluate_every_steps else SINCE["evaluation_episodes"],
             replayed_noise=self.replayed_noise,
-            observe=self.observe,
+            observe=observe,
             device=self.device,
             start=start,
             numerics=_numerics(settings, parsed, self.evaluate_every_steps),
         )
 
-    def _check_buffers(self, strategy: Strategy, settings: Any, every: int) -> None:
+    def _check_buffers(self, strategy: Strategy, settings: Any, every: int, observe: tuple[str, ...]) -> None:
         segment = getattr(settings, "segment", 1)
         batch = settings.batch_size * segment
         if every and segment > 1 and not strategy.retention.bounded:
@@ -297,7 +299,7 @@ class Study:
             raise UserError(f"study {self.name!r}, {strategy}: capacity {capacity} is smaller than a batch of {batch}")
         if strategy.synth is not None and hasattr(settings, "segment"):
             raise UserError(f"{strategy}: Synth alters single experiences, and this learner replays trajectories")
-        if strategy.synth is not None and self.observe:
+        if strategy.synth is not None and observe:
             raise UserError(f"{strategy}: Synth steps the plant's model, which needs all states; leave observe out")
 
 

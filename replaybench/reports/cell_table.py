@@ -142,7 +142,7 @@ def _show(console: Console, study: Study, folder: Path, workers: int, cluster: s
     run = RunFolder(folder)
     todo = plan(study, run, workers if cluster is None else 1)
     console.print(_cell_table(study.name, todo, run))
-    for line in (*_discounts(todo.cells), *_substeps(todo.cells), *_power(todo.cells)):
+    for line in (*_discounts(todo.cells), *_observed(todo.cells), *_substeps(todo.cells), *_power(todo.cells)):
         console.print(line, markup=False, highlight=False)
     if short := check_room(todo, run):
         console.print(f"warning: {short}", markup=False, highlight=False)
@@ -221,6 +221,13 @@ def _power(cells: Sequence[Cell]) -> Iterator[str]:
     can = "can" if seeds >= needed else f"cannot, and {needed} seeds can,"
     smallest = min(1.0, most * 2.0 ** (1 - seeds))
     yield f"verdicts  {seeds} seed{'s' * (seeds > 1)} {can} show significance in {what}: smallest p {p_text(smallest)}"
+
+
+def _observed(cells: Sequence[Cell]) -> Iterator[str]:
+    for cell in {cell.plant: cell for cell in cells}.values():
+        if cell.observe:
+            hidden = [name for name in cell.make_plant().state_names if name not in cell.observe]
+            yield f"observed  {cell.plant}: {', '.join(cell.observe)}; not {', '.join(hidden) or 'fewer'}"
 
 
 def _substeps(cells: Sequence[Cell]) -> Iterator[str]:

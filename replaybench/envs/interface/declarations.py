@@ -145,13 +145,13 @@ WHOLE: Final = Domain("a whole number from 0", lambda value: _whole(value, 0), 0
 COUNT: Final = Domain("a whole number from 2", lambda value: _whole(value, 2), 11)
 
 DOMAINS: Final[dict[str, Domain]] = {
-    **dict.fromkeys(("name", "state_names", "action_names"), TEXT),
+    **dict.fromkeys(("name", "state_names", "action_names", "observed"), TEXT),
     **dict.fromkeys(("state_units", "action_units"), UNIT),
     **dict.fromkeys(("state_center", "action_low", "action_high", "zero_action"), NUMBER),
     **dict.fromkeys(("initial_state", "reference_state", "grid_low", "grid_high"), NUMBER),
     **dict.fromkeys(("state_scale", "episode_seconds", "frequency", "reward_scale", "max_substep"), POSITIVE),
     **dict.fromkeys(("action_choices", "action_levels", "grid_nodes", "reference_episodes"), COUNT),
-    "periodic": FLAG,
+    **dict.fromkeys(("periodic", "depends_on_rate"), FLAG),
     "observation_limit": BOUND,
     "discount": SHARE,
     "update_every": WHOLE,

@@ -84,6 +84,13 @@ class Plant:
     action_low: ClassVar[tuple[float, ...]]
     action_high: ClassVar[tuple[float, ...]]
 
+    observed: ClassVar[tuple[str, ...]] = ()
+    """Names of the states that learners observe, unless a study names others. If it is empty, they observe all states.
+    `PopulationEnv` and reference controllers observe all states."""
+    depends_on_rate: ClassVar[bool] = False
+    """Whether the same action, held for the same time, has another effect at another control rate. This holds for
+    delays and differences that are counted in control steps."""
+
     action_choices: ClassVar[tuple[int, ...]] = ()
     """Number of discrete values of each action, evenly spaced from `action_low` to `action_high`. Actions are
     continuous if this tuple is empty. The plant gets the value nearest to the noisy action. If two values are equally
@@ -288,6 +295,8 @@ class Plant:
                 check_tuple(self, name, names)
         if self.action_choices:
             check_tuple(self, "action_choices", "action_names")
+        check_tuple(self, "observed")
+        seen_states(plant, self.state_names, self.observed)
         check_range(self, "action_low", "action_high")
         for low, zero, high in zip(self.action_low, self.zero_action, self.action_high, strict=True):
             if not low <= zero <= high:
@@ -298,6 +307,7 @@ class Plant:
         for name in (name for name in SCALARS if name != "episode_metric"):
             check_scalar(self, name)
         check_scalar(self, "reference_episodes")
+        check_scalar(self, "depends_on_rate")
         if self.episode_metric not in get_args(EpisodeMetric):
             raise unknown(f"episode_metric of plant {plant}:", str(self.episode_metric), get_args(EpisodeMetric))
         parameters = [field.name for field in fields(self)]

@@ -36,6 +36,7 @@ class Question:
 
     Attributes:
         frequency: Control rate in Hz.
+        observe: Names of the states that the learner observes; None for those that the plant declares.
         noise: Standard deviation of the normalised sensor and actuator noise.
         episodes: Number of training episodes per run; 0 for as many as the budget allows.
         probes: Largest number of strategies to try in addition to FULL[Uniform] (all experiences, sampled uniformly); 0
@@ -51,6 +52,7 @@ class Question:
     seeds: int
     root_seed: int
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    observe: tuple[str, ...] | None = None
     episodes: int = 0
     probes: int = 0
     memory: int = 0
@@ -62,7 +64,7 @@ class Question:
             name="advice", plants=(self.plant,), learners=(self.learner,), strategies=tuple(strategies),
             noise=(self.noise,), frequency=(self.frequency,), seeds=self.seeds, block=self.seeds, episodes=episodes,
             capacity=capacity, root_seed=self.root_seed, buffers="none", greedy_every=max(1, episodes // 20),
-            learner={self.learner: self._settings(episodes)},
+            learner={self.learner: self._settings(episodes)}, observe=self.observe or (),
         )  # fmt: skip
 
     def _settings(self, episodes: int) -> dict[str, Any]:

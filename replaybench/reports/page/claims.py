@@ -79,6 +79,9 @@ def provenance_section(report: ReportData) -> Section:
             values = [text for text in dict.fromkeys(map(str, data[name].values.ravel())) if text]
             facts.append((what, "; ".join(values[:6]) + (f"; {len(values) - 6} more" if len(values) > 6 else "")))
     facts += _discounts(report)
+    if "observed" in data.coords:
+        observed = zip(map(plant_name, report.plants), data["observed"].values, strict=True)
+        facts.append(("observed states", "; ".join(f"{name}: {states or 'all'}" for name, states in observed)))
     if "max_substep" in data and np.isfinite(data["max_substep"]).any():
         steps = zip(map(plant_name, report.plants), data["max_substep"].values, strict=True)
         facts.append(("Runge-Kutta steps", ", ".join(f"{n}: at most {s:.4g} s" for n, s in steps if np.isfinite(s))))
