@@ -18,7 +18,7 @@ from replaybench.controllers.registry import LEARNERS, algorithm_of
 from replaybench.data.policy_file import read_policy
 from replaybench.data.record import read_record
 from replaybench.envs.registry import GYMNASIUM, PLANTS, make_plant
-from replaybench.evidence.contracts import PLANT, STRATEGY, Case, Promises, checked, difference, rows
+from replaybench.evidence.contracts import PLANT, STRATEGY, TOO_WEAK, Case, Promises, checked, difference, rows
 from replaybench.experiments.cell import CellRun, run_cell
 from replaybench.experiments.study import Cell, Study
 from replaybench.replay.strategies.notation import RETENTIONS, SAMPLINGS, WEIGHTINGS, parse
@@ -206,7 +206,7 @@ def show_check(console: Console, name: str) -> int:
     """Test a plant, strategy or learner, print one line per test, and return the exit status.
 
     `name` may also be a retention, sampling or weighting rule of a strategy, or a class in a user's file, such as
-    `own.py:MyPlant`. The exit status is 0 if all tests pass, else 1.
+    `own.py:MyPlant`. The exit status is 1 if a test fails, else 0.
     """
     results: Iterator[tuple[str, str]]
     if strategy := name if name.endswith("]") else _part(name):
@@ -225,9 +225,10 @@ def show_check(console: Console, name: str) -> int:
     console.print(f"{kind} {name}", style="bold", highlight=False, markup=False)
     broken = 0
     for promise, problem in results:
-        broken += bool(problem)
-        line = f"  broken  {promise}: {problem}" if problem else f"  ok      {promise}"
-        console.print(line, style="red" if problem else "", highlight=False, markup=False, soft_wrap=True)
+        weak = problem.startswith(TOO_WEAK)
+        broken += bool(problem) and not weak
+        line = f"  {'weak  ' if weak else 'broken'}  {promise}: {problem}" if problem else f"  ok      {promise}"
+        console.print(line, style="red" if problem and not weak else "", highlight=False, markup=False, soft_wrap=True)
     return int(broken > 0)
 
 

@@ -71,7 +71,17 @@ _CAPACITY, _BATCH, _STEPS, _EPISODES, _UPDATES = 64, 8, 20, 12, 2
 _FIELDS: Final = {**step_fields(2, 1), "exploration": 1, "label": 1}
 """Number of values in each stored field. `label` is the serial number of a step, or 0 for a synthetic step."""
 _FALSE_ALARM: Final = 1e-6
+_LARGE, _LARGE_BATCH = 4000, 64
+"""Capacity and batch size of the test of probabilities. Smaller buffers hide how probabilities depend on age."""
 _DRAWS: Final = 600
+_GROUPS: Final = 50
+"""Number of groups of experiences, by age or by probability, whose draws are counted together."""
+_DETECTED: Final = 150.0
+"""Noncentrality at which a χ² test with `_GROUPS` groups finds a difference nearly always (power > 0.99)."""
+_FEW: Final = 20
+"""Number of experiences that a full buffer must take, so that it can be tested how long it keeps them."""
+TOO_WEAK: Final = "too weak to tell"
+"""Beginning of the result of a test that could not have found a fault."""
 _DRAWN: Final = ("idx", "serial", "probability", "weight", "actor_weight", "rate_factor")
 
 
@@ -115,14 +125,17 @@ class Run:
     Random numbers replace the TD errors. `members` are the numbers of the members, each with its own buffer.
     """
 
-    def __init__(self, case: Case, members: Sequence[int]) -> None:
+    def __init__(
+        self, case: Case, members: Sequence[int], capacity: int = _CAPACITY, batch: int = _BATCH,
+        episodes: int = _EPISODES,
+    ) -> None:  # fmt: skip
         strategy, unit = case
-        capacity = strategy.capacity_or(_CAPACITY)
+        capacity, self.batch = strategy.capacity_or(capacity), batch
         if not strategy.retention.bounded:  # room for the largest possible number of whole units
-            capacity = _EPISODES * -(-_STEPS // unit.steps) * unit.steps
+            capacity = episodes * -(-_STEPS // unit.steps) * unit.steps
         traces = strategy.retention.traces
         rule: Any = _Rule(traces) if traces else None
-        self.replay = Replay(strategy, _FIELDS, capacity, 0, members, _BATCH, unit, _Model(), rule)
+        self.replay = Replay(strategy, _FIELDS, capacity, 0, members, batch, unit, _Model(), rule)
         self.traces, self.number = traces, 0
 
     def random(self, number: int, *shape: int) -> Floats32:
@@ -132,6 +145,11 @@ class Run:
 
     def collect(self) -> None:
         """Store an episode of random experiences for each member, with slightly different lengths."""
+        for _ in self.steps():
+            pass
+
+    def steps(self) -> Iterator[None]:
+        """Store an episode as `collect` does, and yield after each step."""
         last = _STEPS - 1 - (self.number + np.array(self.replay.members)) % 3
         widths = {**_FIELDS, **dict.fromkeys(self.traces, 1)}
         for t in range(_STEPS):
@@ -141,6 +159,7 @@ class Run:
             step["label"] = self.replay.collected[:, None] + 1
             step |= {name: np.round(step[name]) for name in self.traces}
             self.replay.add(step, np.less_equal(t, last), np.equal(t, last))
+            yield
         self.number += 1
 
     def sample(self, update: int = 0) -> ReplayBatch:
@@ -153,7 +172,7 @@ class Run:
         for update in range(_UPDATES):
             at = 1000 * self.number + 500 + update
             yield (batch := self.sample(update))
-            self.replay.annotate(batch, {"td_error": self.random(at, _BATCH)})
+            self.replay.annotate(batch, {"td_error": self.random(at, self.batch)})
 
     def history(self, episodes: int) -> Iterator[dict[str, np.ndarray]]:
         """Continue the run for a number of episodes, and yield a copy of each sampled batch as arrays by name."""
@@ -214,35 +233,81 @@ def _not_stored(replay: Replay, batch: ReplayBatch) -> str:
 
 
 def _probabilities(case: Case) -> str:
-    """Test by a χ² test whether experiences are drawn as often as the returned probabilities state."""
-    run = Run(case, (0,))
-    for _ in run.history(_EPISODES // 2):
+    """Test by χ² tests whether experiences are drawn as often as the returned probabilities state."""
+    episodes = _LARGE * 5 // (_STEPS * 4)
+    run = Run(case, (0,), _LARGE, _LARGE_BATCH, episodes)
+    for _ in run.history(episodes):
         pass
     stored = int(run.replay.count[0])
-    counts, chances = np.zeros(stored), np.full(stored, np.nan)
-    for _ in range(_DRAWS):
-        batch = run.replay.sample(Context(0, _UPDATES, 0.5, np.full((1, 2), 0.5, np.float32)))
-        chance, idx = batch.probability[0], batch.idx[0]
-        if np.isnan(chance).any():
-            return ""
-        if (chance <= 0).any() or (chance > 1 + 1e-9).any():
-            return f"a probability of {chance.min():g} to {chance.max():g} is returned"
-        if (~np.isnan(chances[idx]) & ~np.isclose(chances[idx], chance, rtol=1e-6)).any():
-            by_phase = "phase" in case.strategy.sampling.feedback
-            return "" if by_phase else "probabilities change from batch to batch, although the buffer does not"
-        np.add.at(counts, idx, 1)
-        chances[idx] = chance
-    drawn = ~np.isnan(chances)
-    if (total := chances[drawn].sum()) > 1 + 1e-6:
-        return f"the probabilities of {drawn.sum()} experiences sum to {total:.4g}"
-    expected = np.append(chances[drawn], max(0.0, 1 - total)) * _DRAWS * _BATCH
-    observed, frequent = np.append(counts[drawn], 0.0), expected >= 5
-    if not frequent.all():  # rare experiences are counted together
-        observed, expected = (np.append(each[frequent], each[~frequent].sum()) for each in (observed, expected))
-    possible = expected > 1e-6
-    statistic = float(((observed - expected)[possible] ** 2 / expected[possible]).sum())
-    limit = float(stats.chi2.isf(_FALSE_ALARM, max(1, possible.sum() - 1)))
-    return f"counts do not fit the probabilities (χ² = {statistic:.0f} > {limit:.0f})" if statistic > limit else ""
+    chances = np.full(stored, np.nan)
+    for _ in range(2):  # the first draws determine the probabilities, and the others are counted
+        known, counts = ~np.isnan(chances), np.zeros(stored)
+        for _ in range(_DRAWS):
+            batch = run.replay.sample(Context(0, _UPDATES, 0.5, np.full((1, 2), 0.5, np.float32)))
+            chance, idx = batch.probability[0], batch.idx[0]
+            if np.isnan(chance).any():
+                return ""
+            if (chance <= 0).any() or (chance > 1 + 1e-9).any():
+                return f"a probability of {chance.min():g} to {chance.max():g} is returned"
+            if (~np.isnan(chances[idx]) & ~np.isclose(chances[idx], chance, rtol=1e-6)).any():
+                by_phase = "phase" in case.strategy.sampling.feedback
+                return "" if by_phase else "probabilities change from batch to batch, although the buffer does not"
+            np.add.at(counts, idx, 1)
+            chances[idx] = chance
+    if (total := np.nansum(chances)) > 1 + 1e-6:
+        return f"the probabilities of {(~np.isnan(chances)).sum()} experiences sum to {total:.4g}"
+    each, draws = chances[known], counts.sum()
+    rare = each * draws < 5  # these experiences are counted together
+    groups = {"each": np.where(rare, 0, 1 + np.arange(each.size))}
+    for name, order in (("age", run.replay.columns.serial[0, :stored][known]), ("probability", each)):
+        groups[name] = np.argsort(np.argsort(order, kind="stable")) * _GROUPS // each.size
+    apart = 0.0
+    for group in groups.values():
+        # The experiences of unknown probability are one more group.
+        observed = np.append(np.bincount(group, counts[known]), counts[~known].sum())
+        expected = np.append(np.bincount(group, each), max(0.0, 1 - each.sum())) * draws
+        uniform = np.append(np.bincount(group), (~known).sum()) * draws / stored
+        possible = expected > 1e-6
+        statistic, far = (
+            float(((found - expected)[possible] ** 2 / expected[possible]).sum()) for found in (observed, uniform)
+        )
+        limit = float(stats.chi2.isf(_FALSE_ALARM, max(1, possible.sum() - 1)))
+        if statistic > limit:
+            return f"counts do not fit the probabilities (χ² = {statistic:.0f} > {limit:.0f})"
+        apart = max(apart, far if possible.sum() <= _GROUPS + 1 else 0.0)
+    if apart < _DETECTED and not np.allclose(each, 1 / stored, rtol=1e-6):
+        return f"{TOO_WEAK}: with {stored:,} experiences, these probabilities are nearly equal"
+    return ""
+
+
+def _kept(case: Case) -> str:
+    """Test whether a full buffer takes new experiences, and keeps enough of them for a while."""
+    run, least = Run(case, (0, 1)), case.strategy.retention.least_kept
+    slots, lag = run.replay.slots, max(1, run.replay.slots * case.unit.steps // 4)
+    stored: list[list[set[int]]] = []
+    for _ in range(_EPISODES):
+        for _ in run.steps():
+            serial, count = run.replay.columns.serial, run.replay.count
+            stored.append([set(serial[m, : count[m]].tolist()) for m in range(2)])
+        for _ in run.batches():
+            pass
+    taken = kept = offered = 0
+    for before, now, later in zip(stored, stored[1:], stored[1 + lag :], strict=False):
+        for m in range(2):
+            if len(before[m]) == slots:
+                offered += 1
+                taken += len(now[m] - before[m])
+                kept += len((now[m] - before[m]) & later[m])
+    remedy = f"lower least_kept, which is {least:g}, if this is meant"
+    if not offered or not least:
+        return ""
+    if not taken:
+        return f"a full buffer takes no new experience; {remedy}"
+    if taken < _FEW:
+        return f"{TOO_WEAK}: a full buffer takes only {taken} of {offered} new experiences"
+    if kept >= least * taken:
+        return ""
+    return f"of {taken} new experiences in a full buffer, only {kept} are still stored {lag} steps later; {remedy}"
 
 
 def _strategy_equal_in_any_population(case: Case) -> str:
@@ -270,6 +335,7 @@ STRATEGY: Final[Promises[Case]] = {
     "its notation is read as the same strategy": _written,
     "only stored experiences are drawn, and drawing changes nothing": _stored_only,
     "draws have the probabilities that are returned": _probabilities,
+    "a full buffer takes new experiences and keeps them for a while": _kept,
     "a member is the same bit for bit in any population": _strategy_equal_in_any_population,
     "a saved buffer continues with identical draws": _strategy_saved,
 }

@@ -13,7 +13,7 @@ from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant
 from replaybench.evidence import contracts as plant_contract
 from replaybench.evidence.contract_checks import LEARNER, learner_cell
-from replaybench.evidence.contracts import PLANT, STRATEGY, Case, checked
+from replaybench.evidence.contracts import PLANT, STRATEGY, TOO_WEAK, Case, checked
 from replaybench.replay.strategies.notation import RETENTIONS, SAMPLINGS, WEIGHTINGS, parse
 
 EXAMPLES = Path(__file__).parents[2] / "replaybench" / "examples"
@@ -125,11 +125,82 @@ def own(folder: Path, source: str) -> str:
     return f"{folder / 'own.py'}:Mine"
 
 
-@pytest.mark.parametrize("promise", STRATEGY)
+@pytest.mark.parametrize("promise", BROKEN_SAMPLINGS)
 def test_a_broken_sampling_is_reported(promise: str, tmp_path: Path) -> None:
     description, draw = BROKEN_SAMPLINGS[promise]
     name = own(tmp_path, SAMPLING.format(description=description, draw=draw))
     assert promise in broken(checked(STRATEGY, Case(parse(f"FIFO[{name}(0.5)]"))))
+
+
+GEOMETRIC = """
+q = 1 - self.p
+total = 1 - q ** count[:, None].astype(float)
+age = np.clip(np.floor(np.log1p(-uniform * total) / np.log(q)).astype(np.int64), 0, count[:, None] - 1)
+draws.idx[:] = np.take_along_axis(np.argsort(-self.serial.astype(np.int64), axis=1), age, axis=1)
+draws.probability[:] = """
+
+
+@pytest.mark.parametrize(
+    ("p", "probability", "told"),
+    [
+        (0.0005, "self.p * q ** age / total", ""),
+        (0.0005, "1 / count[:, None]", "counts do not fit the probabilities"),
+        (0.000001, "self.p * q ** age / total", TOO_WEAK),
+    ],
+)
+def test_probabilities_that_depend_on_age_are_tested(p: float, probability: str, told: str, tmp_path: Path) -> None:
+    source = SAMPLING.format(description="", draw=(GEOMETRIC + probability).replace("\n", "\n        "))
+    source = source.replace(
+        "Running(RunningSampling):",
+        f"""Running(RunningSampling):
+    def __init__(self, view):
+        super().__init__(view)
+        self.serial, self.p = view.columns.serial, {p}
+""",
+    )
+    promise = "draws have the probabilities that are returned"
+    name = own(tmp_path, source)
+    ((_, problem),) = checked({promise: STRATEGY[promise]}, Case(parse(f"FIFO[{name}]")))
+    assert problem.startswith(told)
+    assert bool(problem) == bool(told)
+
+
+RETENTION = """
+from dataclasses import dataclass
+from replaybench.replay.strategies.interface import Retention, RunningRetention
+
+@dataclass(frozen=True)
+class Mine(Retention):
+    {declared}
+    def start(self, view):
+        running = Running()
+        running.serial = view.columns.serial
+        return running
+
+class Running(RunningRetention):
+    def slots(self, offers, capacity, slots):
+        for m, slot in enumerate(slots):
+            if slot == -2:
+                slots[m] = {slot}
+"""
+
+
+@pytest.mark.parametrize(
+    ("slot", "declared", "told"),
+    [
+        ("self.serial[m].argmin()", "", ""),
+        ("self.serial[m].argmax()", "", "new experiences in a full buffer, only 0 are still stored 16 steps later"),
+        ("self.serial[m].argmax()", "least_kept = 0.0", ""),
+        ("-1", "", "a full buffer takes no new experience; lower least_kept"),
+        ("self.serial[m].argmin() if offers[m] == 70 else -1", "", TOO_WEAK),
+    ],
+)
+def test_what_a_retention_keeps_is_tested(slot: str, declared: str, told: str, tmp_path: Path) -> None:
+    promise = "a full buffer takes new experiences and keeps them for a while"
+    name = own(tmp_path, RETENTION.format(slot=slot, declared=declared))
+    ((_, problem),) = checked({promise: STRATEGY[promise]}, Case(parse(f"{name}[Uniform]")))
+    assert told in problem
+    assert bool(problem) == bool(told)
 
 
 @pytest.mark.slow
@@ -195,6 +266,16 @@ def test_an_angle_that_nothing_wraps_is_found_however_slow_it_is(wraps: bool, tm
     promise = "periodic states stay in [−π, π)"
     ((_, problem),) = checked({promise: PLANT[promise]}, make_plant(own(tmp_path, ANGLE + project * wraps)))
     assert ("x gets to 3.24 rad" in problem) is not wraps
+
+
+def test_a_plant_may_depend_on_the_control_rate(tmp_path: Path) -> None:
+    promise = "a held action leads to the same place at another rate"
+    source = PLANT_SOURCE.format(step="after = x + u * 0.05", periodic=False)
+    for declared, told in (("", "declare depends_on_rate = True if the plant"), ("    depends_on_rate = True\n", "")):
+        text = source.replace("    initial_state", f"{declared}    initial_state")
+        ((_, problem),) = checked({promise: PLANT[promise]}, make_plant(own(tmp_path, text)))
+        assert told in problem
+        assert bool(problem) == bool(told)
 
 
 def test_a_sound_plant_keeps_every_promise_and_wrong_noise_is_reported(tmp_path: Path, monkeypatch: Patch) -> None:

@@ -1,5 +1,6 @@
 """Studies: defaults, grids, identity of cells, start policies, and one-line errors."""
 
+import contextlib
 import dataclasses
 import json
 import re
@@ -14,6 +15,7 @@ import pytest
 import xarray as xr
 from cells import advanced, assert_reads_back, small_cell, small_study, updates_of
 from numpy.typing import NDArray
+from rich.console import Console
 
 from replaybench.baselines.fuzzy_q_iteration import reference_discount
 from replaybench.baselines.references import kept_at
@@ -27,6 +29,7 @@ from replaybench.experiments.bundled import EXAMPLES
 from replaybench.experiments.cell import CellRun, make_agent, run_cell
 from replaybench.experiments.plan import plan_warnings
 from replaybench.experiments.study import Cell, Study, last_episodes, read_study, reference_cells
+from replaybench.reports.cell_table import show_plan
 from replaybench.runtime.configuration import build
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.version import NUMERICS_VERSION, PARTIAL_VERSION
@@ -312,6 +315,24 @@ def test_the_discount_that_looks_the_farthest_decides_the_references(tmp_path: P
     plants = [cell.make_plant() for cell in cells]
     assert reference_discount(chosen["Pendulum", 50.0, 0.0].make_plant(), 50.0) == 0.99
     assert len({kept_at(plant, 50.0, 0.0, None) for plant in plants}) == len(set(plants)) == 3
+
+
+def test_a_plant_declares_which_states_are_observed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = "from dataclasses import dataclass\nfrom replaybench.envs.ode.pendulum import PendulumDCSC\n"
+    source += "@dataclass(frozen=True, kw_only=True)\nclass Mine(PendulumDCSC):\n    name = 'Mine'\n    {}\n"
+    (tmp_path / "mine.py").write_text(source.format("observed = ('angle',)"))
+    usual: dict[str, Any] = {"name": "s", "plants": (f"{tmp_path / 'mine.py'}:Mine",), "strategies": ("FULL[PER]",)}
+    (cell,) = Study(**usual, seeds=2, episodes=2).cells()
+    assert cell.observe == ("angle",)
+    with contextlib.closing(CellRun(cell)) as run:
+        run.advance()
+        assert run.replay.columns.column("observation").shape[-1] == 1
+    (other,) = Study(**usual, observe=("angle", "angular velocity"), seeds=2, episodes=2).cells()
+    assert other.observe == ("angle", "angular velocity")
+    show_plan(Console(width=200), Study(**usual, seeds=2, episodes=2), tmp_path / "run", 1, measure=False)
+    assert "Mine: angle; not angular velocity" in capsys.readouterr().out
+    with pytest.raises(UserError, match="Synth steps the plant's model, which needs all states"):
+        Study(**{**usual, "strategies": ("Synth(state=0.1)*FIFO[Uniform]",)}).cells()
 
 
 def test_from_python_one_name_or_number_is_a_list() -> None:

@@ -278,6 +278,9 @@ class Retention(Term, ABC):
     """Whether the choice depends on the stored observations."""
     slot_bytes: ClassVar[int] = 0
     """Approximate memory per buffer slot in bytes. The memory for ranking by `orders` is not included."""
+    least_kept: ClassVar[float] = 0.25
+    """Smallest fraction of the experiences stored in a full buffer that the buffer still stores after as many further
+    steps as a quarter of its capacity. `replaybench check` tests it."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
