@@ -24,6 +24,7 @@ from replaybench.envs.ode.plant import OdePlant
 from replaybench.experiments.cell import CellRun
 from replaybench.experiments.plan import for_each
 from replaybench.experiments.study import Cell, reference_cells
+from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.atomic import store_text
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.kernel import NotCompiledError, cache_dir, stored_kernels_only
@@ -45,6 +46,23 @@ _STEP: Final = 2e-6, 1e-4
 """Assumed seconds of one member's control step, for plants given by equations and for other plants."""
 _ON_DEVICE: Final = 5e12, 1e-8
 """Assumed operations per second, and seconds of one member's step, on a GPU (H200, 1,024 members)."""
+
+
+class Speed(NamedTuple):
+    """The speed of a class of cells.
+
+    Attributes:
+        seconds_per_step: Seconds of one member's step, updates included, while the buffer is nearly empty.
+        more_when_full: Additional seconds of a step when the buffer is full.
+    """
+
+    seconds_per_step: float
+    more_when_full: float = 0.0
+
+    def of(self, cell: Cell) -> float:
+        """Return the mean seconds of one member's step in a run of a cell."""
+        full = 1 - cell.capacity / (cell.steps_per_episode * cell.episodes) if self.more_when_full else 0.0
+        return self.seconds_per_step + max(0.0, full) * self.more_when_full
 
 
 class Estimate(NamedTuple):
@@ -93,13 +111,13 @@ def estimate(
             equally fast cells.
     """
     classes = {_class(cell): cell for cell in cells}
-    tried: dict[str, float | None] = {}
+    tried: dict[str, Speed | None] = {}
     with contextlib.nullcontext() if compiles else stored_kernels_only():
         for done, (key, cell) in enumerate(classes.items()):
             progress(done, len(classes))
             tried[key] = _stored_speed(key) or (_measured(key, cell) if measure and cell.device == "cpu" else None)
     new = [cell for key, cell in classes.items() if tried[key] is None]
-    per_step = {key: tried[key] or _guess(cell) for key, cell in classes.items()}
+    speeds = {key: tried[key] or Speed(_guess(cell)) for key, cell in classes.items()}
     references = []
     for (_, _, noise), cell in reference_cells(everyone).items() if cells else ():
         plant = cell.make_plant()
@@ -110,7 +128,7 @@ def estimate(
     learners = len({cell.learner for cell in new})
     compiling = first * learners + further * (len(new) - learners) + (solving if new and any(references) else 0.0)
     steps = for_each(cells, attrgetter("total_steps"))
-    work = [count * per_step[_class(cell)] for cell, count in zip(cells, steps, strict=True)]
+    work = [count * speeds[_class(cell)].of(cell) for cell, count in zip(cells, steps, strict=True)]
     jobs = [*work, *references]
     alone = sum(seconds for cell, seconds in zip(cells, work, strict=True) if cell.device != "cpu")
     seconds = compiling + (max(sum(jobs) / workers, max(jobs), alone) if jobs else 0.0)
@@ -124,27 +142,29 @@ def untried(cells: Sequence[Cell]) -> int:
 
 def _class(cell: Cell) -> str:
     """Return a key that is equal for cells whose steps take equally long on this machine with this code."""
-    same: dict[str, Any] = {"noise": 0.0, "root_seed": 0, "first_member": 0, "episodes": 0, "greedy_every": 0}
+    same: dict[str, Any] = {"noise": 0.0, "root_seed": 0, "first_member": 0, "greedy_every": 0}
+    same["episodes"] = int(_slows_down(cell))
     code = this_code()
     about = [dataclasses.asdict(dataclasses.replace(cell, **same)), VERSION, NUMERICS_VERSION, code.commit]
     return hashlib.sha256(json.dumps([*about, code.processor, code.target]).encode()).hexdigest()[:16]
 
 
-def _measured(key: str, cell: Cell) -> float | None:
-    """Measure and store the seconds of one member's step with updates, or return None if kernels are not compiled."""
+def _measured(key: str, cell: Cell) -> Speed | None:
+    """Measure and store the speed of a cell, or return None if kernels are not compiled."""
     try:
-        seconds = _time_cell(cell)
+        speed = _time_cell(cell)
     except NotCompiledError:
         return None
-    store_text(_path(key), json.dumps({"cell": cell.label, "seconds_per_step": seconds}) + "\n")
-    return seconds
+    store_text(_path(key), json.dumps({"cell": cell.label, **speed._asdict()}) + "\n")
+    return speed
 
 
-def _stored_speed(key: str) -> float | None:
+def _stored_speed(key: str) -> Speed | None:
     with contextlib.suppress(UserError):
-        stored: Any = read_json(_path(key)).get("seconds_per_step")
-        if isinstance(stored, float) and stored > 0:
-            return stored
+        stored: Any = read_json(_path(key))
+        seconds, more = stored.get("seconds_per_step"), stored.get("more_when_full", 0.0)
+        if isinstance(seconds, float) and isinstance(more, float) and seconds > 0 and more >= 0:
+            return Speed(seconds, more)
     return None
 
 
@@ -152,8 +172,12 @@ def _path(key: str) -> Path:
     return cache_dir() / "calibration" / f"{key}.json"
 
 
-def _time_cell(cell: Cell) -> float:
-    """Measure the seconds of one member's step, updates included, in a short run of a cell without warm-up."""
+def _time_cell(cell: Cell) -> Speed:
+    """Measure the speed of a cell in a short run without warm-up.
+
+    If the strategy has parts of a user, whose duration may depend on the number of stored experiences, the measurement
+    is repeated with a full buffer.
+    """
     # Process time excludes other processes, but counts all threads, so it is used with one thread only.
     clock = time.process_time if thread_count() == 1 else time.perf_counter
     eager = {name: 0 for name in cell.settings if name == "warmup_episodes"}
@@ -161,10 +185,24 @@ def _time_cell(cell: Cell) -> float:
     episodes = 2 + 2 * steps // cell.steps_per_episode
     short = dataclasses.replace(cell, episodes=episodes, settings={**cell.settings, **eager})
     with contextlib.closing(CellRun(short)) as run:
-        acting = _seconds_per_item(run.act, clock, steps, 2 * steps)
-        learning = _seconds_per_item(run.learn, clock)
-        learning *= run.updates_per_phase / (cell.update_every or cell.steps_per_episode)
-    return (acting + learning) / cell.members
+
+        def seconds_per_step() -> float:
+            learning = run.updates_per_phase / (cell.update_every or cell.steps_per_episode)
+            acting = _seconds_per_item(run.act, clock, steps, 2 * steps)
+            return (acting + learning * _seconds_per_item(run.learn, clock)) / cell.members
+
+        first, began = seconds_per_step(), time.monotonic()
+        slots = run.replay.slots if _slows_down(cell) else 0
+        while (run.replay.count < slots).any() and time.monotonic() - began < TRIAL_SECONDS:
+            run.act(steps)
+        return Speed(first, max(0.0, seconds_per_step() - first) if slots else 0.0)
+
+
+def _slows_down(cell: Cell) -> bool:
+    """Return whether the buffers of a cell fill, and a part of the strategy is not of this package."""
+    strategy = parse(cell.strategy)
+    own = any(not type(term).__module__.startswith("replaybench.") for term in strategy.terms)
+    return own and strategy.retention.bounded and cell.capacity < cell.steps_per_episode * cell.episodes
 
 
 def _seconds_per_item(

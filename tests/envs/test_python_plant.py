@@ -93,7 +93,7 @@ def two_tank(folder: Path, original: str, replacement: str) -> str:
         ("return after, -abs(after[1] - WANTED)", "return after[:1], -1.0", r"step returns a state of shape \(1,\)"),
         ("return after, -abs(after[1] - WANTED)", "return after, np.nan", "is not finite at the initial state"),
         ("return after, -abs", "return -abs", "step from x = .* fails: own.py, ValueError: not enough values"),
-        ("def step(", "def stride(", "plant TwoTank does not define the method step"),
+        ("def step(", "def _stride(", "plant TwoTank does not define the method step"),
         ("initial_state = (0.1, 0.05)", "initial_state = (0.1,)", "initial_state has 1 entries, state_names has 2"),
     ],
 )

@@ -117,14 +117,14 @@ def test_a_bug_in_an_own_plant_is_one_line(tmp_path: Path, original: str, replac
         ("half = lambda v: v / 2", "half(x[1])", r"the function half \(own.py, line 7\)"),
         ("import beside", "beside.half(x[1])", r"the function half \(beside.py, line 4\)"),
         ("from beside import twice", "0.25 * twice(x[1])", r"the function half \(beside.py, line 4\)"),
-        ("HALF = 0.5", "CartPole.part(x[1])", "rhs needs the class CartPole, which is .*; put what it needs of"),
+        ("HALF = 0.5", "CartPole._part(x[1])", "rhs needs the class CartPole, which is .*; put what it needs of"),
     ],
 )
 def test_a_helper_that_is_not_compiled_is_named(
     tmp_path: Path, helper: str, call: str, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, "beside", raising=False)
-    part = "    @staticmethod\n    def part(v):\n        return v\n\n    @staticmethod\n"
+    part = "    @staticmethod\n    def _part(v):\n        return v\n\n    @staticmethod\n"
     (tmp_path / "beside.py").write_text(
         "import numba\n\n\ndef half(v):\n    return v / 2\n\n\n@numba.njit\ndef twice(v):\n    return 4 * half(v)\n"
     )

@@ -141,7 +141,7 @@ def test_the_list_times_nothing_unless_asked(listed: Callable[..., str], monkeyp
     out = listed()
     assert all(name in out for name in SOME)
     assert "--list --time" in out
-    monkeypatch.setattr(calibration, "_time_cell", lambda cell: 1e-6)
+    monkeypatch.setattr(calibration, "_time_cell", lambda cell: calibration.Speed(1e-6))
     timed = listed(timed=True)
     assert "--list --time" not in timed
     assert listed() == timed
@@ -154,9 +154,9 @@ def test_the_list_shows_progress_while_it_times(listed: Callable[..., str], monk
         shown.set()
         return "1 s"
 
-    def tried(cell: Cell) -> float:
+    def tried(cell: Cell) -> calibration.Speed:
         assert shown.wait(60)
-        return 1.0
+        return calibration.Speed(1.0)
 
     monkeypatch.setattr(plain_lines, "LINE_SECONDS", 0.01)
     monkeypatch.setattr(plain_lines, "duration", elapsed)

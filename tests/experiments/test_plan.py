@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -106,6 +107,32 @@ class Timed:
 
     def close(self) -> None:
         pass
+
+
+class Filling(Timed):
+    """A run whose steps take longer when the buffer is full."""
+
+    replay = SimpleNamespace(count=np.zeros(1, np.int64), slots=3000)
+
+    def act(self, steps: int) -> int:
+        self.step = 0.08 if self.replay.count[0] == self.replay.slots else 0.01
+        self.replay.count[0] = min(self.replay.slots, self.replay.count[0] + steps)
+        return super().act(steps)
+
+
+def test_an_estimate_tries_a_strategy_of_ones_own_with_a_full_buffer(tmp_path: Path, monkeypatch: Patch) -> None:
+    clock = [0.0]
+    source = "from replaybench.replay.strategies.retention import FIFO\nclass Mine(FIFO):\n    in_turn = True\n"
+    (tmp_path / "mine.py").write_text(source)
+    monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path))
+    monkeypatch.setattr("replaybench.experiments.calibration.CellRun", lambda cell: Filling(clock, 0.0, 0.01))
+    monkeypatch.setattr("replaybench.experiments.calibration.time.process_time", lambda: clock[0])
+    strategies = (f"{tmp_path / 'mine.py'}:Mine[Uniform]",)
+    steps = make_study().cells()[0].steps_per_episode
+    for episodes, seconds in ((10, 0.01), (60, 0.5 * 0.01 + 0.5 * 0.08)):
+        (cell,) = make_study(strategies=strategies, episodes=episodes, seeds=1, capacity=30 * steps).cells()
+        expected = steps * episodes * seconds
+        assert estimate([cell], (), None, 1, compiles=True).seconds == pytest.approx(expected)
 
 
 def test_an_estimate_tries_each_class_of_cells_once(tmp_path: Path, monkeypatch: Patch) -> None:

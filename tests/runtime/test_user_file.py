@@ -139,7 +139,7 @@ from replaybench.replay.strategies.interface import Retention
 IMPORTED
 
 class Mine(Retention):
-    share = SHARE
+    _share = SHARE
 """
 
 
@@ -172,7 +172,7 @@ def assert_both_count(folder: Path, *names: str) -> None:
     for share in (0.25, 0.125):
         before = set(sys.modules)
         found = mine(folder, f"SHARE = {share}\n", *names)
-        assert found.share == share
+        assert found._share == share
         told.add(made_of(found))
         _forget(before)
     assert len(told) == 2
@@ -181,7 +181,7 @@ def assert_both_count(folder: Path, *names: str) -> None:
 
 @pytest.mark.parametrize("file", ["helper.py", "helper/__init__.py"])
 def test_a_file_is_not_given_the_helper_of_another_folder(file: str, tmp_path: Path) -> None:
-    assert mine(tmp_path / "a", "SHARE = 0.25\n", file=file).share == 0.25
+    assert mine(tmp_path / "a", "SHARE = 0.25\n", file=file)._share == 0.25
     with pytest.raises(UserError, match=r"b/mine.py imports helper, and .*/a/helper.* is loaded already .*; rename"):
         mine(tmp_path / "b", "SHARE = 0.125\n", file=file)
 
