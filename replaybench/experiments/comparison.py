@@ -38,6 +38,8 @@ Under noise, μ_r = 1 is the best of many episodes of dynamic programming.
 
 _TOO_SHORT, _TOO_FAR = 0.05, 1.0
 """Smallest and largest plausible horizon of a discount, as fractions of an episode."""
+_RUNAWAY: Final = 10.0
+"""Smallest factor by which final rewards are below the reward of random control if states run away."""
 _MOST_CONDITIONS: Final = 3
 """Largest number of conditions that a headline names."""
 
@@ -123,7 +125,17 @@ def no_learning(data: xr.Dataset) -> tuple[str, list[str]]:
     if len(places) < (count := int(run.sum())):
         headline += f" at {where}" if len(places) <= _MOST_CONDITIONS else f" in {len(places)} of {count} conditions"
     here = data.isel(noise=sorted({i for i, _ in places}), frequency=sorted({j for _, j in places}))
-    return headline, [*_discounts(here), _length(here), _exploration(here)]
+    return headline, [*_runaway(here), *_discounts(here), _length(here), _exploration(here)]
+
+
+def _runaway(data: xr.Dataset) -> Iterator[str]:
+    final, random = final_rewards(data), data["reference_random"]
+    lowest, usual = float(final.min()), float(random.min())
+    if lowest < -_RUNAWAY * float(abs(random).max()):
+        yield (
+            f"states that run away: rewards fall to {lowest:,.3g}, those of random control are {usual:,.3g}; let the "
+            "plant terminate such episodes or stop at a limit, or lower its reward_scale"
+        )
 
 
 def _discounts(data: xr.Dataset) -> Iterator[str]:

@@ -171,3 +171,16 @@ def test_one_thread_by_default_and_invalid_counts_are_refused(monkeypatch: pytes
     for text in ("", "0", "-1", "two", "1.5", "²"):
         monkeypatch.setenv("REPLAYBENCH_THREADS", text)
         refuses("^REPLAYBENCH_THREADS is .*; give a whole number of 1 or more", thread_count)
+
+
+def test_observed_states_are_normalised_by_their_names() -> None:
+    plant, state = PendulumDCSC(), np.array([[1.0, 2.0], [-3.0, 40.0]])
+    normalised = plant.normalise_state(state)
+    for names, columns in ((("angle",), [0]), (("angular velocity", "angle"), [1, 0])):
+        np.testing.assert_array_equal(plant.normalise_state(state[:, columns], names), normalised[:, columns])
+        np.testing.assert_allclose(plant.denormalise_state(normalised[:, columns], names), state[:, columns])
+    refuses(
+        r"2 states of PendulumDCSC are expected .* \(2, 1\); .*observe=\('angle',\)",
+        plant.denormalise_state,
+        state[:, :1],
+    )

@@ -215,6 +215,12 @@ def test_a_table_says_that_no_learner_beats_random_control(tmp_path: Path) -> No
     for gamma, words in ((0.8, "not far enough"), (0.999, "too far"), (1.0, "to its end and beyond")):
         data["discount"][:] = gamma
         assert words in no_learning(data.isel(plant=0))[1][0]
+    data["reward"][:] = -20_000.0
+    _, causes = no_learning(data.isel(plant=0))
+    assert causes[0].startswith("states that run away: rewards fall to -2e+04, those of random control are -20;")
+    assert "reward_scale" in causes[0]
+    assert len(causes) == 4
+    data["reward"][:] = -30.0
     data["reward_greedy"][:] = -10.0
     assert "10.00 above random control, explore less" in no_learning(data.isel(plant=0))[1][2]
     data["episode_steps"][:] = np.nan

@@ -177,14 +177,22 @@ class Plant:
         """Return the keyword arguments with which `make_plant` makes an equal plant."""
         return {**{field.name: getattr(self, field.name) for field in fields(self)}, **self.changed}
 
-    def normalise_state(self, state: ArrayLike) -> NDArray[np.float64]:
-        """Convert states `[..., S]` from physical to normalised units."""
-        normalised: NDArray[np.float64] = (np.asarray(state, np.float64) - self.state_center) / self.state_scale
+    def normalise_state(self, state: ArrayLike, observe: Sequence[str] = ()) -> NDArray[np.float64]:
+        """Convert states `[..., S]` from physical to normalised units.
+
+        `observe` contains the names of the observed states if the last axis has these only.
+        """
+        values, center, scale = self._scaling(state, observe)
+        normalised: NDArray[np.float64] = (values - center) / scale
         return normalised
 
-    def denormalise_state(self, state: ArrayLike) -> NDArray[np.float64]:
-        """Convert states `[..., S]` from normalised to physical units."""
-        physical: NDArray[np.float64] = np.asarray(state, np.float64) * self.state_scale + self.state_center
+    def denormalise_state(self, state: ArrayLike, observe: Sequence[str] = ()) -> NDArray[np.float64]:
+        """Convert states `[..., S]` from normalised to physical units.
+
+        `observe` contains the names of the observed states if the last axis has these only.
+        """
+        values, center, scale = self._scaling(state, observe)
+        physical: NDArray[np.float64] = values * scale + center
         return physical
 
     def beyond_limit(self, state: ArrayLike) -> NDArray[np.bool_]:
@@ -276,6 +284,16 @@ class Plant:
         axes.axvline(0.0, color="0.4", linewidth=0.8)
         axes.set(xlim=(-1.5, 1.5), ylim=(len(values) - 0.5, -0.8))
         axes.axis("off")
+
+    def _scaling(self, state: ArrayLike, observe: Sequence[str]) -> tuple[NDArray[np.float64], Vector, Vector]:
+        """Return states as an array, and the centre and the scale of each column."""
+        values, rows = np.asarray(state, np.float64), seen_states(self.name, self.state_names, observe)
+        if values.shape[-1:] != (len(rows),):
+            raise UserError(
+                f"{len(rows)} states of {self.name} are expected along the last axis, not an array of shape "
+                f"{values.shape}; name the observed states, as in observe={self.state_names[:1]!r}"
+            )
+        return values, np.array(self.state_center)[rows], np.array(self.state_scale)[rows]
 
     @classmethod
     def _declared(cls) -> tuple[str, ...]:
