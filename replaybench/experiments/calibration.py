@@ -192,10 +192,11 @@ def _time_cell(cell: Cell) -> Speed:
             return (acting + learning * _seconds_per_item(run.learn, clock)) / cell.members
 
         first, began = seconds_per_step(), time.monotonic()
-        slots = run.replay.slots if _slows_down(cell) else 0
-        while (run.replay.count < slots).any() and time.monotonic() - began < TRIAL_SECONDS:
+        if not _slows_down(cell):
+            return Speed(first)
+        while (run.replay.count < run.replay.slots).any() and time.monotonic() - began < TRIAL_SECONDS:
             run.act(steps)
-        return Speed(first, max(0.0, seconds_per_step() - first) if slots else 0.0)
+        return Speed(first, max(0.0, seconds_per_step() - first))
 
 
 def _slows_down(cell: Cell) -> bool:
