@@ -80,7 +80,7 @@ _DETECTED: Final = 150.0
 """Noncentrality at which a χ² test with `_GROUPS` groups finds a difference nearly always (power > 0.99)."""
 _FEW: Final = 20
 """Number of experiences that a full buffer must take, so that it can be tested how long it keeps them."""
-TOO_WEAK: Final = "too weak to tell"
+TOO_WEAK: Final = "too weak to decide"
 """Beginning of the result of a test that could not have found a fault."""
 _DRAWN: Final = ("idx", "serial", "probability", "weight", "actor_weight", "rate_factor")
 
