@@ -4,7 +4,6 @@ import functools
 import statistics
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final
 
 from benchmarks.tables.stored import RESULTS, cells, facts, runs
@@ -16,18 +15,14 @@ from replaybench.evidence.preset import Scale, preset_names, read_preset
 from replaybench.experiments.dataset import AXES
 from replaybench.experiments.effects import p_text
 from replaybench.experiments.study import Cell
-from replaybench.reports.figures.claims import expected, judged, still_needed
+from replaybench.reports.figures.claims import SHORT, expected, judged, parts, short, verdict_text
 
 WORDS: Final = ("reproduced", "contradicted", "smaller than relevant", "undecided", "not run")
 BEFORE: Final = "claims_before.json"
-"""Verdicts before claims were judged by interquartile means: word, mean effect and seeds, by claim."""
+"""Verdicts by the rule before, on the same runs: word, interquartile mean, mean and seeds, by claim."""
 RESTATED: Final = {
-    "debruin2018.pendulum-low-rate-diversity": "restated: the paper says diversity, of states or of actions",
-    "debruin2018.pendulum-fis-does-not-help-tde": "restated: the paper says that it does not help",
-    "debruin2018.per-alpha-hastens": "replaced, because it had the same contrast as `pendulum-per-hastens-full`",
-    "novati2019.pendulum-vracer-distance-is-held": "replaced, because the paper says it of ACER, not of the mask alone",
-    "novati2019.magman-vracer-distance-is-held": "replaced, because the paper says it of ACER, not of the mask alone",
-    "wang2019.cheetah-per-does-not-help": "replaced, because the paper finds a gain late in training (section 4.3)",
+    "wang2019.cheetah-per-helps-late": "replaced by `cheetah-per-equals-uniform`: the paper says it of the end of "
+    "3·10⁶ steps, and prints equal means for the first half",
 }
 """Claims that did not say what their paper says."""
 
@@ -68,8 +63,16 @@ def _counts(words: Iterable[str]) -> list[int]:
 def _overview() -> str:
     """Count verdicts by paper."""
     lines = {family.paper: _counts(verdict.word for verdict, _ in found) for family, found in judged_papers().values()}
+    brief = [
+        sum(short(finding) and verdict.word != "undecided" for verdict, finding in found)
+        for _, found in judged_papers().values()
+    ]
     lines["all"] = [sum(column) for column in zip(*lines.values(), strict=True)]
-    return table(("paper", "claims", *WORDS), [[name, *map(str, (sum(line), *line))] for name, line in lines.items()])
+    rows = [
+        [name, *map(str, (sum(line), *line, few))]
+        for (name, line), few in zip(lines.items(), [*brief, sum(brief)], strict=True)
+    ]
+    return table(("paper", "claims", *WORDS, f"decided on less than {100 * SHORT:g} % of the run"), rows)
 
 
 def _said() -> dict[str, str]:
@@ -102,7 +105,7 @@ def _runs() -> str:
 
 def _claims(found: Judged) -> str:
     """Show each claim of a paper."""
-    headings = ("claim", "expected", "effect [95 %]; mean", "n, run, episodes", "p / p!", "verdict")
+    headings = ("claim", "expected", "effect [95 %]", "n, look, run, episodes", "p / p!", "verdict")
     return table(headings, [_row(*pair) for pair in found])
 
 
@@ -111,18 +114,14 @@ def _row(verdict: Verdict, finding: Finding | None) -> list[str]:
     if finding is None:
         return [*claim, "–", f"0, `{verdict.claim.preset}`", "", verdict.word]
     low, high = verdict.effect.interval()
-    word = f"undecided; {still_needed(verdict)}" if verdict.word == "undecided" else verdict.word
+    statistic = "" if verdict.effect.statistic == "mean" else " (interquartile mean)"
     return [
         *claim,
-        f"{number(verdict.effect.estimate, 3)} [{number(low, 3)}, {number(high, 3)}]; {number(_mean(verdict), 3)}",
-        f"{verdict.effect.n}, {' '.join(f'`{run}`' for run in finding.runs)}, {finding.episodes:,}",
+        f"{number(verdict.effect.estimate, 3)} [{number(low, 3)}, {number(high, 3)}]{statistic}",
+        f"{verdict.effect.n}, {verdict.look}, {' '.join(f'`{run}`' for run in finding.runs)}, {finding.episodes:,}",
         f"{p_text(verdict.supports)} / {p_text(verdict.refutes)}",
-        word.replace("-", "−") if verdict.split else word,
+        "; ".join(filter(None, (verdict_text(verdict, finding), parts(verdict, finding)))),
     ]
-
-
-def _mean(verdict: Verdict) -> float:
-    return replace(verdict.effect, statistic="mean").estimate
 
 
 def _before() -> str:
@@ -136,11 +135,11 @@ def _changed() -> str:
     before = facts(BEFORE)
     now = {f"{name}.{v.claim.id}": v for name, (_, found) in judged_papers().items() for v, _ in found}
     rows = []
-    for name, (word, effect, seeds) in before.items():
+    for name, (word, typical, mean, seeds) in before.items():
         verdict = now.get(name)
         after = verdict.word if verdict is not None else "–"
         if after != word:
-            rows.append([f"`{name}`", word, after, _reason(name, verdict, effect, seeds)])
+            rows.append([f"`{name}`", word, after, _reason(name, verdict, typical, mean, seeds)])
     return table(("claim", "before", "now", "why"), rows)
 
 
@@ -159,19 +158,17 @@ def why_not(claim: Claim, runs: Iterable[Evidence]) -> str:
     return ""
 
 
-def _reason(name: str, verdict: Verdict | None, effect: float, seeds: int) -> str:
+def _reason(name: str, verdict: Verdict | None, typical: float, mean: float, seeds: int) -> str:
     if verdict is None or name in RESTATED:
         return RESTATED[name]
     if verdict.word == "not run":
         return f"must be run again: {why_not(verdict.claim, evidence()) or 'no stored run has its cells'}"
     told = f"{seeds} seeds before, {verdict.effect.n} now; " if verdict.effect.n != seeds else ""
-    if verdict.word == "smaller than relevant":
-        return f"{told}the effect has the paper's sign and is significant, but smaller than {verdict.claim.relevance:g}"
+    if verdict.hangs_on_one:
+        return f"{told}hangs on one run"
     if verdict.claim.measure == "rise":
-        paper = name.partition(".")[0]
-        then = sum(each.startswith(f"{paper}.") for each in facts(BEFORE))
-        return f"{told}p is corrected for {len(judged_papers()[paper][1])} claims of the paper, before for {then}"
-    return f"{told}mean {number(_mean(verdict), 3)}, interquartile mean {number(verdict.effect.estimate, 3)}"
+        return f"{told}half of the error is kept for further looks"
+    return f"{told}mean {number(mean, 3)}, interquartile mean {number(typical, 3)}"
 
 
 def _missing() -> str:

@@ -1,10 +1,12 @@
-"""Coverage of intervals and errors of tests of few runs, from `benchmarks/evidence/interval_coverage.py`."""
+"""Coverage of intervals and errors of tests of few runs, from `benchmarks/evidence`."""
 
 from typing import Any
 
 from benchmarks.tables.stored import facts
 from benchmarks.tables.text import captioned, number, table
 
+_REFUTED = ("contradicted", "smaller than relevant")
+_JUDGED = ("false reproduced", "false contradicted", "power", "hangs on one")
 NOMINAL = 0.95
 NEAR = 0.02
 """Distance from nominal that is not marked; the standard error of a share is 0.007."""
@@ -67,6 +69,7 @@ def texts() -> dict[str, str]:
             max(max(row["surpassed, wrongly"], row["fallen short of, wrongly"]) for row in rows if row["runs"] >= 25), 2
         ),
         "coverage.verdicts": _verdicts(told["verdicts"]),
+        "verdict_errors": _errors(),
         "coverage.apart": number(max(row["apart, wrongly"] for row in rows), 3),
     }
 
@@ -88,6 +91,33 @@ def _verdicts(rows: list[dict[str, Any]]) -> str:
     )
     headings = ("scores", "seeds", *(f"{way}: {name.split(',')[0]}" for way in ways for name in told))
     return captioned(caption, table(headings, shown))
+
+
+def _errors() -> str:
+    """Show how often the rule that judges claims is wrong, and how often it decides rightly."""
+    found: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
+    for row in facts("verdict_errors.json")["settings"]:
+        tails = "t with 3 degrees of freedom" if row["tails"] == "t3" else "normal"
+        runs = f"{tails}, {100 * row['share']:g} % collapse in {row['collapses']}" if row["share"] else tails
+        found.setdefault((runs, f"{row['pairs']}"), {})[row["effect"]] = row["verdicts"]
+    shown = [
+        [
+            *setting,
+            f"{verdicts['no effect'].get('reproduced', 0):.2f}",
+            f"{sum(verdicts['smallest effect'].get(word, 0) for word in _REFUTED):.2f}",
+            f"{verdicts['large effect'].get('reproduced', 0):.2f}",
+            f"{verdicts['large effect'].get('hangs on one', 0):.2f}",
+        ]
+        for setting, verdicts in found.items()
+    ]
+    caption = (
+        "Each share is of 100 simulated claims (25 with 200 pairs) that expect a higher mean, tested alone with looks "
+        "at 50, 100 and 200 pairs. *False reproduced*: the true mean difference is 0, and one-sided collapses make a "
+        "long tail in the claimed direction. *False contradicted*: it is the smallest effect of interest, with the "
+        "tail in the other direction; this effect is half a standard deviation of typical differences. *Power*: it is "
+        "twice as large, and the claim is reproduced. *Hangs on one*: the same, and the claim is undecided for one run."
+    )
+    return captioned(caption, table(("runs", "pairs", *_JUDGED), shown))
 
 
 def _share(share: float | None) -> str:

@@ -352,6 +352,7 @@ def claims(
     runs: Positional[tuple[Path, ...]] = (),
     paper: str | None = None,
     claim: str | None = None,
+    plan: bool = False,
     output: Path | None = None,
     figure: Path | None = None,
     format: Form = "text",
@@ -365,14 +366,21 @@ def claims(
         runs: Run folders of presets, or of studies that contain the same combinations of settings.
         paper: Test the claims of this paper only, for example debruin2018.
         claim: Show only the claim with this name.
+        plan: Print the commands that compute further seeds for undecided claims, the most decisions per core hour
+            first.
         output: File to which verdicts are also written, as JSON.
         figure: File (.png, .svg or .pdf) to draw effects and verdicts into.
         format: text, md and latex print tables. json and csv print the verdicts with all digits.
     """
     from replaybench.cli.console import make_console, printing
     from replaybench.data.documents import rows_text
-    from replaybench.reports.figures.claims import show_claims
+    from replaybench.reports.figures.claims import show_claims, show_plan
 
+    if plan:
+        if output is not None or figure is not None or format != "text":
+            raise UserError("--plan prints commands only; leave --output, --figure and --format out")
+        show_plan(runs, () if paper is None else (paper,), claim)
+        return 0
     asked = (runs, () if paper is None else (paper,), output, figure, claim)
     if format in ("json", "csv"):
         with contextlib.redirect_stdout(sys.stderr):

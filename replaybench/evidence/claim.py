@@ -18,8 +18,10 @@ import numpy as np
 from replaybench.data.documents import read_toml
 from replaybench.evidence.preset import read_preset
 from replaybench.experiments.dataset import AXES
-from replaybench.experiments.effects import MOST_SEEDS, SIGNIFICANT, Effect, holm, seeds_to_tell
+from replaybench.experiments.effects import SIGNIFICANT, Effect, holm
+from replaybench.experiments.statistics import Statistic, all_equal, weights
 from replaybench.experiments.study import Cell
+from replaybench.runtime.arrays import Bools, Floats
 from replaybench.runtime.configuration import build
 from replaybench.runtime.errors import UserError, unknown
 
@@ -92,6 +94,11 @@ class Claim:
         return [place.get("preset", self.preset) for place in self.places()]
 
     @property
+    def first_look(self) -> int:
+        """The number of pairs of runs at the first look: the number of seeds of the presets at scale `standard`."""
+        return min(map(_seeds, self.presets()), default=_seeds(self.preset))
+
+    @property
     def upwards(self) -> int:
         """Sign of the claimed direction: −1 if the claim expects "less" or "not less", else 1."""
         return -1 if self.expects.endswith("less") else 1
@@ -116,6 +123,11 @@ class Claim:
         if len(fitting) != 1:
             raise UserError(f"claim {self.id}: {axes} names {len(fitting)} cells of {preset}, not one")
         return fitting[0]
+
+
+@functools.cache
+def _seeds(preset: str) -> int:
+    return read_preset(preset).study("standard").seeds
 
 
 @functools.cache
@@ -153,8 +165,10 @@ _OF_A_DENIAL: Final[dict[Word, Word]] = {
     "smaller than relevant": "reproduced",
 }
 """Verdict on a claim that negates another claim, by the verdict on the negated claim."""
-_ONE_SIDED: Final = 0.84
-"""Quantile of the normal distribution for a power of 80 %."""
+LOOKS: Final = 4
+"""Number of planned looks at a claim. Each look has twice as many pairs of runs as the look before."""
+_POWER: Final = 0.8
+_SIMULATED: Final = 400
 
 
 @dataclass(frozen=True)
@@ -162,13 +176,15 @@ class Verdict:
     """The result of testing a published claim.
 
     Attributes:
-        effect: Contrast (difference between the claim's cells) of each seed, with the measured sign.
-        supports: p value of the hypothesis that the claim is false, corrected for all claims of the paper. A small
-            value supports the claim.
+        effect: Contrast (difference between the claim's cells) of each seed at the look that decides, or at the last
+            look so far, with the measured sign.
+        supports: p value of the hypothesis that the claim is false, corrected for all claims of the paper and for the
+            looks. A small value supports the claim.
         refutes: p value of the hypothesis that the claim is true with a relevant effect, corrected in the same way. A
             small value refutes the claim.
-        more_seeds: Number of further seeds that would decide the claim if the effect stays as measured; 0 if the
-            claim is decided, and None if the effect is too near to a bound or has no spread.
+        look: Number of the look, from 1; 0 if the claim was not run.
+        hangs_on_one: Whether the claim is undecided only because the verdict changes if one pair is left out.
+        tests: Number of claims of the paper that were undecided at this look.
     """
 
     claim: Claim
@@ -176,19 +192,31 @@ class Verdict:
     supports: float
     refutes: float
     word: Word
-    more_seeds: int | None = 0
+    look: int = 0
+    hangs_on_one: bool = False
+    tests: int = 1
 
-    @property
-    def split(self) -> bool:
-        """Whether the effect is relevant by either its interquartile mean or its mean, but not by both."""
-        return self.effect.n > 0 and len(_relevant(self.claim, self.effect)) > 1
+    @functools.cached_property
+    def more_seeds(self) -> int | None:
+        """The number of further seeds that would decide the claim; 0 if it is decided, None if no planned look would.
+
+        The chance of a decision at a look is simulated with pairs that are drawn from the pairs at hand.
+        """
+        if self.word != "undecided":
+            return 0
+        for look in range(1, LOOKS + 1):
+            pairs: int = self.claim.first_look * 2 ** (look - 1)
+            if pairs > self.effect.n and chance_to_decide(self, pairs, look) >= _POWER:
+                return pairs - self.effect.n
+        return None
 
 
 def judge(claims: Sequence[Claim], effects: Sequence[Effect | None]) -> list[Verdict]:
-    """Judge all claims of one paper with control of the family-wise error rate (Holm, 1979).
+    """Judge all claims of one paper with control of the family-wise error rate (Holm, 1979) over all looks.
 
-    An effect is relevant if its interquartile mean and, except for rise times, its mean are at least the smallest
-    effect of interest, `Claim.relevance`. "Significantly" means that the test (p < 0.05) and the 95 % interval agree.
+    The effect is the mean of the paired differences; for rise times, which runs that never rise would dominate, it is
+    the interquartile mean. An effect is relevant if it is at least the smallest effect of interest, `Claim.relevance`.
+    "Significantly" means that the test (p < 0.05) and the 95 % interval agree.
 
     - A claim that expects "more" is reproduced if the effect is relevant and significantly above zero. If the effect is
       significantly smaller than relevant, the verdict is "contradicted". If such an effect is also significantly above
@@ -197,49 +225,86 @@ def judge(claims: Sequence[Claim], effects: Sequence[Effect | None]) -> list[Ver
     - A claim that expects the "same" is reproduced if the effect lies significantly within the bounds ± `relevance`
       (two one-sided tests, Schuirmann, 1987). The claim is contradicted if the effect is relevant and significantly
       different from zero.
+    - A verdict must also hold without the pair that has the largest difference, and without the pair that has the
+      smallest. Otherwise the claim is undecided.
+
+    A claim is looked at when it has the seeds of its preset, and again each time the number of pairs has doubled. The
+    first look may use half of the error of 5 %, and each further look half of what the look before used. The sum of the
+    errors is therefore at most 5 %, however the looks depend on each other. The first look that decides counts. Pairs
+    beyond the last complete look are not used; if there are fewer pairs than at the first look, all are used.
 
     A claim whose effect is None was not run. Such a claim counts in the correction, so that verdicts do not depend on
     which claims were run.
     """
-    pairs = list(zip(claims, effects, strict=True))
-    chances = [(1.0, 1.0) if effect is None else _chances(claim, effect) for claim, effect in pairs]
-    supports, refutes = (holm(side) for side in zip(*chances, strict=True)) if chances else ([], [])
-    verdicts = []
-    for (claim, effect), supporting, refuting in zip(pairs, supports, refutes, strict=True):
-        if effect is None:
-            verdicts.append(Verdict(claim, NOTHING, 1.0, 1.0, "not run", None))
-            continue
-        word = _word(claim, effect, supporting, refuting)
-        more = _more_seeds(claim, effect, len(pairs)) if word == "undecided" else 0
-        verdicts.append(Verdict(claim, effect, supporting, refuting, word, more))
-    return verdicts
+    looks = [[] if each is None else _looks(claim, each) for claim, each in zip(claims, effects, strict=True)]
+    found = [Verdict(claim, NOTHING, 1.0, 1.0, "not run") for claim in claims]
+    chances = [(1.0, 1.0) for _ in claims]
+    for look in range(max(map(len, looks), default=0)):
+        left = [at for at, own in enumerate(looks) if len(own) > look and found[at].word in ("undecided", "not run")]
+        for at in left:
+            chances[at] = _spent(claims[at], looks[at][look], look)
+        adjusted = _adjusted(chances)
+        for at in left:
+            effect = looks[at][look]
+            word = _word(claims[at], effect, *adjusted[at])
+            if hangs := word != "undecided" and not _firm(word, claims, at, effect, look, chances):
+                word = "undecided"
+            found[at] = Verdict(claims[at], effect, *adjusted[at], word, look + 1, hangs, len(left))
+    return found
+
+
+def _looks(claim: Claim, effect: Effect) -> list[Effect]:
+    """Return the effect at each look that the pairs of runs suffice for."""
+    sizes = [claim.first_look * 2**look for look in range(LOOKS)]
+    reached = [size for size in sizes if size <= effect.n] or [effect.n]
+    statistic: Statistic = "interquartile mean" if claim.measure == "rise" else "mean"
+    return [Effect(effect.differences[:size], statistic) for size in reached]
+
+
+def _spent(claim: Claim, effect: Effect, look: int) -> tuple[float, float]:
+    """Return the p values of a look, from 0, multiplied so that all looks together keep the error of one test."""
+    supports, refutes = _chances(claim, effect)
+    return 2 ** (look + 1) * supports, 2 ** (look + 1) * refutes
+
+
+def _adjusted(chances: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    supports, refutes = (holm(side) for side in zip(*chances, strict=True))
+    return list(zip(supports, refutes, strict=True))
+
+
+def _firm(
+    word: Word, claims: Sequence[Claim], at: int, effect: Effect, look: int, chances: Sequence[tuple[float, float]]
+) -> bool:
+    """Return whether a verdict holds without the pair with the largest difference, and without the smallest."""
+    ordered = np.sort(effect.differences)
+    for differences in (ordered[:-1], ordered[1:]):
+        without = replace(effect, differences=differences)
+        others = [*chances[:at], _spent(claims[at], without, look), *chances[at + 1 :]]
+        if _side(_word(claims[at], without, *_adjusted(others)[at])) != _side(word):
+            return False
+    return True
+
+
+def _side(word: Word) -> Word:
+    return "contradicted" if word == "smaller than relevant" else word
 
 
 def _word(claim: Claim, effect: Effect, supports: float, refutes: float) -> Word:
     if denied := claim.denied():
         word = _word(denied, effect, refutes, supports)
         return _OF_A_DENIAL.get(word, word)
-    sides, least = _relevant(claim, effect), claim.relevance
+    least, relevant = claim.relevance, _size(claim, effect) >= claim.relevance
     low, high = _along(claim, effect).interval()
     if claim.expects == "same":
         as_claimed, otherwise = -least < low and high < least, not low <= 0 <= high
     else:
         as_claimed, otherwise = low > 0, high < least
     supported, refuted = supports < SIGNIFICANT and as_claimed, refutes < SIGNIFICANT and otherwise
-    if supported and sides == {claim.expects != "same"}:
+    if supported and relevant == (claim.expects != "same"):
         return "reproduced"
-    if refuted and sides == {claim.expects == "same"}:
+    if refuted and relevant == (claim.expects == "same"):
         return "smaller than relevant" if supported else "contradicted"
     return "undecided"
-
-
-def _relevant(claim: Claim, effect: Effect) -> set[bool]:
-    """Return whether an effect is relevant by its interquartile mean and by its mean, as a set of one or two answers.
-
-    For rise times, only the interquartile mean is tested. The mean would depend on the length of runs that never rise.
-    """
-    statistics = (effect,) if claim.measure == "rise" else (effect, replace(effect, statistic="mean"))
-    return {_size(claim, each) >= claim.relevance for each in statistics}
 
 
 def _chances(claim: Claim, effect: Effect) -> tuple[float, float]:
@@ -262,16 +327,44 @@ def _size(claim: Claim, effect: Effect) -> float:
     return abs(effect.estimate) if claim.expects == "same" else _along(claim, effect).estimate
 
 
-def _more_seeds(claim: Claim, effect: Effect, tests: int) -> int | None:
-    """Return how many more seeds would decide a claim if effect and spread stay as measured, or None for too many.
+def chance_to_decide(verdict: Verdict, pairs: int, look: int) -> float:
+    """Simulate the chance that a look with a number of pairs decides a claim, if the pairs at hand are typical.
 
-    A relevant effect must become significant and stay relevant. A smaller effect must become significantly less than
-    relevant. `tests` is the number of claims for which p values are corrected.
+    Pairs are drawn with replacement. The rule is that of `judge`, at the level of this look for all claims that are
+    still undecided, with two simplifications for speed: Student's t test replaces the sign-flip test (for interquartile
+    means, with Winsorised variances, Yuen, 1974), but p values are not below those that a sign-flip test can have.
     """
-    if effect.sd == 0:
-        return None
-    size, spare = _size(claim, effect), abs(_size(claim, effect) - claim.relevance)
-    needed = seeds_to_tell(effect.sd, size if size >= claim.relevance else spare, tests)
-    if needed is None or spare == 0 or (again := math.ceil((_ONE_SIDED * effect.sd / spare) ** 2)) > MOST_SEEDS:
-        return None
-    return max(1, max(needed, again) - effect.n)
+    claim, effect = verdict.claim, verdict.effect
+    if effect.n < 2 or all_equal(effect.differences):
+        return 0.0
+    rng = np.random.Generator(np.random.PCG64(0))
+    draws = np.sort(claim.upwards * rng.choice(effect.differences, (_SIMULATED, pairs)), axis=-1)
+    level = SIGNIFICANT / (2**look * verdict.tests)
+    decided = [_sides(claim, effect.statistic, each, level) for each in (draws, draws[:, :-1], draws[:, 1:])]
+    supported, refuted = (np.logical_and.reduce(each) for each in zip(*decided, strict=True))
+    return float((supported | refuted).mean())
+
+
+def _sides(claim: Claim, statistic: Statistic, ordered: Floats, level: float) -> tuple[Bools, Bools]:
+    """Return whether samples `[samples, n]` of sorted differences support a claim, and whether they refute it."""
+    from scipy.special import stdtr
+
+    size, trimmed = ordered.shape[-1], ordered.shape[-1] // 4 if statistic != "mean" else 0
+    center = ordered @ weights(size, statistic)
+    middle = size - 2 * trimmed
+    spread = np.clip(ordered, ordered[:, [trimmed]], ordered[:, [size - 1 - trimmed]]).std(axis=-1, ddof=1)
+    error = np.maximum(spread * math.sqrt(size - 1) / math.sqrt(middle * max(middle - 1, 1)), 1e-300)
+    least, floor = claim.relevance, 2.0 ** (trimmed - size)
+
+    def below(bound: float) -> Bools:  # significantly below
+        significant: Bools = np.maximum(stdtr(middle - 1, (center - bound) / error), floor) < level
+        return significant
+
+    def above(bound: float) -> Bools:
+        significant: Bools = np.maximum(stdtr(middle - 1, (bound - center) / error), floor) < level
+        return significant
+
+    if claim.expects == "same":
+        different = np.maximum(2 * stdtr(middle - 1, -np.abs(center) / error), floor) < level
+        return above(-least) & below(least), different & (np.abs(center) >= least)
+    return above(0.0) & (center >= least), below(least)

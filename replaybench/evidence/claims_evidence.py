@@ -24,7 +24,7 @@ from replaybench.evidence.claim import Claim
 from replaybench.experiments.dataset import AXES, last_of, mu_r, runs_there, score_key
 from replaybench.experiments.effects import Effect, paired
 from replaybench.experiments.results_file import read_results
-from replaybench.experiments.statistics import Statistic
+from replaybench.experiments.statistics import DEAD_LEVEL
 from replaybench.experiments.study import Cell
 from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.arrays import Floats
@@ -49,8 +49,6 @@ class Correction(NamedTuple):
 CORRECTIONS: Final = (
     Correction("DDPG", r"\+ReFER(?!-2)", 8, "Rule 1 did not clip the actor's gradients of far-policy samples"),
 )
-STATISTIC: Final[Statistic] = "interquartile mean"
-"""Statistic that summarises the paired differences of a claim."""
 _STUDY_WIDE: Final = ("discount", "observe", "device")
 """Settings that change results and have the same name in a study file and in a cell."""
 _LEAST: Final = 1e-6
@@ -206,10 +204,22 @@ def measured(evidence: Evidence, cell: Cell, measure: str) -> Floats:
 
 @dataclass(frozen=True)
 class Finding:
-    """The measured effect of a claim, with number of episodes, number of failed runs, and names of the run folders."""
+    """What runs measured for a claim.
+
+    Attributes:
+        effect: Contrast (difference between the claim's cells) of each seed.
+        collapses: The same contrast of collapsed runs, whose final score is below 0.2, counted by seed; without values
+            if the claim is not about a difference of final scores.
+        episodes: Number of training episodes of each run.
+        share: Length of the runs as a fraction of the paper's.
+        failed: Number of failed runs.
+        runs: Names of the run folders.
+    """
 
     effect: Effect
+    collapses: Effect
     episodes: int
+    share: float
     failed: int
     runs: tuple[str, ...]
 
@@ -230,9 +240,11 @@ def find(claim: Claim, runs: Sequence[Evidence]) -> Finding | None:
     pooled = [each for each in findings if each.episodes == longest]
     if not pooled:
         return None
-    differences = np.concatenate([each.effect.differences for each in pooled])
+    differences, collapses = (
+        Effect(np.concatenate([getattr(each, name).differences for each in pooled])) for name in ("effect", "collapses")
+    )
     names = tuple(dict.fromkeys(name for each in pooled for name in each.runs))
-    return Finding(Effect(differences, STATISTIC), longest, sum(each.failed for each in pooled), names)
+    return Finding(differences, collapses, longest, pooled[0].share, sum(each.failed for each in pooled), names)
 
 
 def _of(claim: Claim, runs: Sequence[Evidence], root_seed: int, episodes: int) -> Finding | None:
@@ -258,10 +270,14 @@ def _of(claim: Claim, runs: Sequence[Evidence], root_seed: int, episodes: int) -
                 )
     seeds = sorted(set.intersection(*(set(sample.values) for sample in samples)))
     values = [np.array([sample.values[seed] for seed in seeds]) for sample in samples]
-    effect = paired(values[: len(plus)], values[len(plus) :], claim.level, STATISTIC)
+    effect = paired(values[: len(plus)], values[len(plus) :], claim.level)
+    dead = [np.where(np.isfinite(value), value < DEAD_LEVEL, np.nan) for value in values]
+    compared = claim.measure == "final" and len(minus) == len(plus)
+    collapses = paired(dead[: len(plus)], dead[len(plus) :]) if compared else Effect(np.empty(0))
+    share = episodes / plus[0].episodes
     names = tuple(dict.fromkeys(run.path.name for sample in samples for run in sample.runs))
     failed = sum(sample.failed for sample in samples)
-    return Finding(effect, episodes, failed, names) if effect.n or failed else None
+    return Finding(effect, collapses, episodes, share, failed, names) if effect.n or failed else None
 
 
 @dataclass(frozen=True)

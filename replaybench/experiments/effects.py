@@ -51,6 +51,25 @@ def surpassed(differences: Floats, statistic: Statistic = "mean") -> Floats:
     return _p((observed @ weighing)[..., None], flips @ weighing)
 
 
+def exactly_flipped(differences: Floats) -> float:
+    """Compute the exact two-sided p value of the paired sign-flip test of whole numbers.
+
+    For differences of −1, 0 and 1, this is McNemar's exact test. Without differences, the p value is 1.
+
+    Args:
+        differences: Paired differences of n seeds, which are whole numbers; float64, shape `[n]`.
+    """
+    chances = np.ones(1)  # of each sum of differences with random signs, from the smallest possible sum
+    for size in np.abs(np.rint(differences)).astype(int):
+        steps = np.zeros(2 * size + 1)
+        steps[0] += 0.5
+        steps[-1] += 0.5
+        chances = np.convolve(chances, steps)
+    middle = len(chances) // 2
+    sums = np.abs(np.arange(len(chances)) - middle)
+    return min(1.0, float(chances[sums >= abs(np.rint(differences.sum()))].sum()))
+
+
 def _p(observed: Floats, flips: Floats) -> Floats:
     """Return the share of sign patterns, along the last axis of `flips`, whose statistic is at least `observed`."""
     as_large = (flips >= observed - 1e-12 * np.abs(observed)).sum(axis=-1)

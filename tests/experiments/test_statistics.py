@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from cells import small_study
 from drawn_studies import USABLE, stored
-from scipy.stats import beta, binom, bootstrap, false_discovery_control, permutation_test, trim_mean
+from scipy.stats import beta, binom, binomtest, bootstrap, false_discovery_control, permutation_test, trim_mean
 from tiers import slow
 
 from benchmarks.evidence.interval_coverage import CONTRASTS, SCORES, simulate, verdicts
@@ -291,3 +291,13 @@ def test_five_runs_with_dead_seeds_are_too_few() -> None:
     found = simulate(SCORES["dead seeds"], 5, 250, seed=3)
     assert found["mean"] < 0.7
     assert "90 % reach" not in found
+
+
+def test_the_exact_test_of_whole_numbers_is_mcnemars_and_counts_all_signs() -> None:
+    for fewer, more in ((1, 14), (3, 3), (0, 5)):
+        differences = np.repeat([-1.0, 1.0, 0.0], [fewer, more, 30])
+        expected = binomtest(fewer, fewer + more).pvalue
+        assert effects.exactly_flipped(differences) == pytest.approx(expected)
+    whole = np.array([2.0, -1.0, 1.0, 2.0, 0.0, 1.0])
+    assert effects.exactly_flipped(whole) == pytest.approx(float(effects.flipped(whole)))
+    assert effects.exactly_flipped(np.empty(0)) == 1.0

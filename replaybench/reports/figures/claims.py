@@ -18,7 +18,8 @@ from rich.table import Table
 
 from replaybench.evidence.claim import Claim, Claims, Verdict, Word, claim_files, judge, read_claims
 from replaybench.evidence.claims_evidence import Evidence, Finding, find, read_evidence
-from replaybench.experiments.effects import p_text
+from replaybench.evidence.claims_plan import plan_seeds
+from replaybench.experiments.effects import SIGNIFICANT, exactly_flipped, p_text
 from replaybench.reports.figures.style import GREY, PALETTE, check_figure, minus, new_figure, style, write_figure
 from replaybench.runtime.atomic import new_path, write_text
 from replaybench.runtime.errors import UserError, unknown
@@ -33,7 +34,7 @@ MARKS: Final[dict[Word, tuple[str, str]]] = {
 _STYLES: Final[dict[Word, str]] = dict(zip((*MARKS, "not run"), ("green", "red", "cyan", "yellow", "dim"), strict=True))
 _CAPTION: Final = (
     "Effects in units of the smallest effect of interest (dashed); the expected direction is to the right. Band: where "
-    "a claim expects no more, or no difference.\nn: paired seeds; interquartile means, 95 % BCa intervals."
+    "a claim expects no more, or no difference.\nn: paired seeds; means (rise times: interquartile); 95 % intervals."
 )
 _LETTERS: Final = 72
 """Largest number of characters in a line of a claim's statement."""
@@ -128,19 +129,21 @@ def show_claims(
             raise unknown("claim", claim, names)
     records: list[dict[str, Any]] = []
     words: Counter[Word] = Counter()
-    drawn = []
+    brief, drawn = 0, []
     for family in families:
         verdicts, findings = judged(family, runs)
         pairs = [pair for pair in zip(verdicts, findings, strict=True) if claim in (None, pair[0].claim.id)]
         if not pairs:
             continue
         words.update(verdict.word for verdict, _ in pairs)
+        brief += sum(short(finding) and verdict.word != "undecided" for verdict, finding in pairs)
         drawn.append((family, [verdict for verdict, _ in pairs]))
         if not runs or any(finding for _, finding in pairs):
             console.print(_table(family, pairs, everything=not runs))
         records += [record(family.paper, *pair) for pair in pairs]
     counted = ", ".join(f"{words[word]} {word}" for word in _STYLES if words[word])
-    console.print(f"{sum(words.values())} claims: {counted}", highlight=False)
+    few = f"; {brief} of the verdicts are on less than {100 * SHORT:g} % of the paper's run" if brief else ""
+    console.print(f"{sum(words.values())} claims: {counted}{few}", highlight=False)
     if not runs:
         console.print("to test them, run their presets (replaybench reproduce --list), then name the run folders")
     if place is not None:
@@ -151,6 +154,29 @@ def show_claims(
             write_figure(claims_figure(drawn), drawing)
         print(f"figure   {figure}")
     return records
+
+
+def show_plan(paths: Sequence[Path], papers: Sequence[str], claim: str | None = None) -> None:
+    """Print the commands that compute further seeds for the undecided claims of runs.
+
+    Args:
+        paths: Run folders.
+        papers: Names of the papers, for example "debruin2018"; all papers if empty.
+        claim: Name of the only claim to plan for.
+    """
+    if not paths:
+        raise UserError("--plan continues stored runs: name run folders")
+    runs = [read_evidence(path) for path in paths]
+    found = [pair for name in papers or claim_files() for pair in zip(*judged(read_claims(name), runs), strict=True)]
+    total = 0.0
+    for step in plan_seeds([pair for pair in found if claim in (None, pair[0].claim.id)], runs):
+        total += step.hours
+        claims = ", ".join(f"{name} (chance {chance:.2f})" for name, chance in step.claims.items())
+        completes = f"; completes the seeds of {claims}" if claims else ""
+        print(f"# {step.hours:.2f} core hours, {total:.2f} in all{completes}")
+        print(step.command)
+    if not total:
+        print("# no claim of these runs is undecided and likely to be decided by the next look")
 
 
 def judged(family: Claims, runs: Sequence[Evidence]) -> tuple[list[Verdict], list[Finding | None]]:
@@ -166,8 +192,9 @@ def _table(family: Claims, pairs: Sequence[tuple[Verdict, Finding | None]], ever
     """Return a table of one paper's claims, without claims that the runs cannot test unless `everything` is True."""
     shown = [pair for pair in pairs if everything or pair[1] is not None]
     caption = (
-        "effects: interquartile means of the differences of paired seeds with 95 % BCa intervals; p if the claim were "
-        "false, and if it were true (!), by sign-flip tests, Holm's over all claims of a paper"
+        "effects: means of the differences of paired seeds (interquartile means of rise times) with 95 % BCa "
+        "intervals; p if the claim were false, and if it were true (!), by sign-flip tests, Holm's over all claims of "
+        "a paper, at the last look; below a verdict: mean, typical run (interquartile mean) and collapsed runs"
     )
     if rest := len(pairs) - len(shown):
         caption += f"; {rest} claims not run"
@@ -191,9 +218,8 @@ def _table(family: Claims, pairs: Sequence[tuple[Verdict, Finding | None]], ever
         seeds = str(verdict.effect.n) + (
             f" ({finding.failed} failed)" if finding is not None and finding.failed else ""
         )
-        word = f"[{_STYLES[verdict.word]}]{verdict.word}[/]"
-        if verdict.word == "undecided":
-            word += f"\n{still_needed(verdict)}"
+        first, *notes = verdict_text(verdict, finding).split("; ")
+        word = "\n".join([f"[{_STYLES[verdict.word]}]{first}[/]", *notes, *parts(verdict, finding).split(", ")])
         both = f"{p_text(verdict.supports)}\n{p_text(verdict.refutes)} !"
         table.add_row(_described(verdict.claim), expected(verdict.claim), effect, seeds, both, word)
     return table
@@ -223,6 +249,45 @@ def expected(claim: Claim) -> str:
     return f"{measure} {_DIRECTIONS[claim.expects].format(f'{claim.relevance:g}')}{than}"
 
 
+SHORT: Final = 0.2
+"""Verdicts on runs that are shorter than this fraction of the paper's name the fraction."""
+
+
+def verdict_text(verdict: Verdict, finding: Finding | None) -> str:
+    """Return a verdict as text, with what an undecided claim needs, and the length of short runs."""
+    told = f"undecided; {still_needed(verdict)}" if verdict.word == "undecided" else verdict.word
+    return f"{told}; at {100 * finding.share:.2g} % of the run" if finding is not None and short(finding) else told
+
+
+def short(finding: Finding | None) -> bool:
+    """Return whether the runs of a claim are a small part of the paper's runs."""
+    return finding is not None and finding.share < SHORT
+
+
+def parts(verdict: Verdict, finding: Finding | None) -> str:
+    """Return as text how a difference of scores comes about: by the mean, the typical run, and collapsed runs.
+
+    The typical run is the interquartile mean. Only the mean decides; p of collapsed runs is not corrected.
+    """
+    effect, least = verdict.effect, verdict.claim.relevance
+    if finding is None or effect.n < 2 or effect.statistic != "mean":
+        return ""
+    words = []
+    for name, statistic in (("mean", effect), ("typical run", replace(effect, statistic="interquartile mean"))):
+        low, high = statistic.interval()
+        word = "higher" if low > 0 else "lower" if high < 0 else "open"
+        words.append(f"{name} {'equal' if -least < low and high < least else word}")
+    collapses = finding.collapses.differences[: effect.n]
+    if len(collapses):
+        p, share = exactly_flipped(collapses), collapses.mean()
+        word = "open" if p >= SIGNIFICANT else "fewer" if share < 0 else "more"
+        if collapses.any():
+            words.append(f"collapses {word} ({minus(f'{100 * share:+.0f}')} points; p {p_text(p)})")
+        else:
+            words.append("no difference of collapses")
+    return ", ".join(words)
+
+
 def still_needed(verdict: Verdict) -> str:
     """Return as text how many more seeds would decide a claim, or why more seeds would not decide it."""
     more = verdict.more_seeds
@@ -230,10 +295,9 @@ def still_needed(verdict: Verdict) -> str:
         return "one seed is not enough" if verdict.effect.n else "no seed is left to compare"
     if verdict.effect.sd == 0:
         return "all differences are equal"
-    if verdict.split:
-        mean = replace(verdict.effect, statistic="mean").estimate
-        return f"mean and interquartile mean disagree; the mean is {mean:+.3g}"
-    return f"{more} more seed{'s' if more > 1 else ''}" if more else "too near to tell"
+    if verdict.hangs_on_one:
+        return "hangs on one run"
+    return f"{more} more seed{'s' if more > 1 else ''}" if more else "no planned look would decide"
 
 
 def record(paper: str, verdict: Verdict, finding: Finding | None) -> dict[str, Any]:
@@ -252,6 +316,9 @@ def record(paper: str, verdict: Verdict, finding: Finding | None) -> dict[str, A
             "runs": finding.runs,
             "supports": verdict.supports,
             "refutes": verdict.refutes,
+            "look": verdict.look,
+            "parts": parts(verdict, finding),
+            "share": finding.share,
             "more_seeds": verdict.more_seeds,
         }
     return row

@@ -11,7 +11,7 @@ from replaybench.evidence.claim import Claims, Verdict, claim_files, read_claims
 from replaybench.evidence.claims_evidence import Finding, read_evidence
 from replaybench.experiments.effects import p_text
 from replaybench.experiments.schedule import horizon
-from replaybench.reports.figures.claims import expected, judged, still_needed
+from replaybench.reports.figures.claims import expected, judged, parts, verdict_text
 from replaybench.reports.figures.style import plant_name
 from replaybench.reports.page.report_data import ReportData
 from replaybench.reports.page.theme import Row, Section, Table, number
@@ -39,7 +39,8 @@ def claims_section(report: ReportData) -> Section:
     verdicts = ", ".join(f"{number} {word}" for word, number in words.items())
     lead = (
         f"{len(run)} of {count} published claims compare cells of this study, which have the settings of the paper: "
-        f"{verdicts}. Effects are interquartile means of the differences of paired seeds. p values are adjusted for "
+        f"{verdicts}. Effects are means of the differences of paired seeds (interquartile means "
+        "of rise times). p values are adjusted for "
         "all of a paper's claims, run or not (Holm 1979). The last column gives the length of these runs, and that of "
         "the paper's."
     )
@@ -53,9 +54,7 @@ def _row(report: ReportData, family: Claims, verdict: Verdict, finding: Finding)
     effect = number(verdict.effect.estimate, 3)
     effect += f" [{number(low, 3)}, {number(high, 3)}]" if np.isfinite(low) else ""
     p = verdict.refutes if verdict.word == "contradicted" else verdict.supports
-    word: str = verdict.word
-    if verdict.word == "undecided":
-        word += f"; {still_needed(verdict)}"
+    word = "; ".join(filter(None, (verdict_text(verdict, finding), parts(verdict, finding))))
     seeds = f"{verdict.effect.n}" + (f" ({finding.failed} failed)" if finding.failed else "")
     episodes = f"{finding.episodes:,} ({claim.cells()[0][0].episodes:,})"
     where = f"{family.paper}, {claim.source}"
