@@ -7,7 +7,7 @@ experience replay, ReF-ER (`refer` and `density`; Novati & Koumoutsakos 2019).
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,6 +74,7 @@ class ActionLevels:
 
 
 Arrays = dict[str, np.ndarray]
+_ONE_STEP: Final = np.empty((0, 0), np.int64)
 
 
 class Learner:
@@ -104,6 +105,7 @@ class Learner:
         steps: Number of updates so far; int64, shape `[1]`.
         fields: Width of each field that is stored with an experience in addition to ⟨s, a, r, s′⟩, by name.
         segment: Number of successive steps that are stored and sampled as a whole.
+        n_step: Largest number of steps over which rewards are summed in the target of a value.
         window: Largest number of successive steps that are replayed with each sample, including the sample.
         traces: The rule that computes numbers along stored episodes, such as returns, or None.
         on_policy: Whether each update phase begins with an update on the newest experiences.
@@ -118,6 +120,7 @@ class Learner:
     """
 
     segment = 1
+    n_step = 1
     on_policy = False
     supports_chunks = False
     warmup_episodes = 0
@@ -155,7 +158,7 @@ class Learner:
         self.check(config, actions, setting.refer is not None)
         self.config, self.setting, self.task = config, setting, task
         self.batch_size, self.replays_per_experience = config.batch_size, config.replays_per_experience
-        for name in ("segment", "on_policy", "warmup_episodes"):
+        for name in ("segment", "on_policy", "warmup_episodes", "n_step"):
             setattr(self, name, getattr(config, name, getattr(self, name)))
         self.normaliser = Normaliser(config.normalise, members, task.observation_size, task.reward_scale, dtype)
         self.steps = np.zeros(1, np.int64)
@@ -350,6 +353,7 @@ class Learner:
             observation, batch.action, batch.reward, next_observation, batch.terminated, batch.weight,
             batch.actor_weight, self.refer.slowed(batch.rate_factor, first), mean, log_sigma,
             np.repeat(scale, updates) if updates > 1 else scale, self.task.discount, batch.critic_loss,
+            _ONE_STEP if batch.steps is None else batch.steps,
         )  # fmt: skip
 
     def _updates_of(self, batch: Batch) -> int:

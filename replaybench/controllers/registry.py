@@ -157,6 +157,7 @@ SETTING_WORDS: Final = {
     "policy_delay": "number of critic updates for each update of the actor",
     "policy_hidden": "numbers of units in the policy's hidden layers",
     "policy_rate": "learning rate of the policy",
+    "n_step": "largest number of steps whose rewards the target of a value sums",
     "policy_return": "return in the policy gradient: opc (traces of 1) or ret (Retrace)",
     "rate": "learning rate of the network",
     "replays_per_experience": "mean number of replays of an experience; equal to the batch size: one update per step",

@@ -74,6 +74,8 @@ class ReplayBatch:
             rollout).
         updates_in_phase: Number of updates in the update phase.
         critic_loss: Loss of the TD errors.
+        steps: Number of steps whose rewards `reward` sums, shape `[M, B]`; int64. `next_observation` and `terminated`
+            then belong to the last of these steps. None if each sample is one step.
     """
 
     columns: Mapping[str, Floats32]
@@ -89,6 +91,7 @@ class ReplayBatch:
     update: int = 0
     updates_in_phase: int = 1
     critic_loss: CriticLoss = SQUARED
+    steps: Integers | None = None
 
     @property
     def observation(self) -> Floats32:

@@ -106,6 +106,7 @@ def check(kind: type[Learner], config: Any, refer: bool = False) -> None:
         "layer normalisation": getattr(config, "layer_norm", False),
         "parameter noise": getattr(getattr(config, "exploration", None), "form", "") == "parameter",
         'version = "first"': getattr(config, "version", "present") == "first",
+        "n-step targets": getattr(config, "n_step", 1) > 1,
         "networks without hidden layers": () in hidden,
         f"a batch_size above {MOST_THREADS}": config.batch_size > MOST_THREADS,
     }

@@ -109,7 +109,7 @@ def replay_offline(
         raise UserError(f"--capacity {capacity} is smaller than a batch of {batch}")
     if strategy.synth is not None and hasattr(configured, "segment"):
         raise UserError(f"{strategy}: Synth alters single experiences, and {learner} replays trajectories")
-    if not recording.arrays and (max(agent.segment, agent.window) > 1 or agent.traces is not None):
+    if not recording.arrays and (max(agent.segment, agent.window, agent.n_step) > 1 or agent.traces is not None):
         raise UserError(f"{learner} follows experiences along their episodes, which --stream breaks up; leave it out")
     if not recording.arrays and agent.normaliser.on:
         raise UserError(f"{learner} normalises by all that was collected, which --stream does not read; leave it out")
@@ -158,7 +158,8 @@ def _filled(
     slots = strategy.capacity_or(capacity or _full_capacity(recording, agent.segment))
     unit = Unit(agent.segment)
     batch, traces = agent.batch_size, agent.traces
-    replay = Replay(strategy, fields, slots, root_seed, members, batch, unit, model, traces, agent.window)
+    sums = agent.n_step, agent.task.discount
+    replay = Replay(strategy, fields, slots, root_seed, members, batch, unit, model, traces, agent.window, *sums)
     offer(recording, replay, agent)
     if (kept := int(replay.count.min())) < batch:
         what = "experiences" if agent.segment == 1 else f"segments of {agent.segment} steps"

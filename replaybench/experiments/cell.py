@@ -100,6 +100,8 @@ class CellRun:
             PlantModel(self.env, self.agent),
             self.agent.traces,
             self.agent.window,
+            self.agent.n_step,
+            self.agent.task.discount,
         )
         phases = steps * cell.episodes // cell.update_every if cell.update_every else cell.episodes
         steps_apart = cell.update_every or steps

@@ -259,7 +259,7 @@ class Study:
             parameters=made.settings(),
             fingerprint=fingerprint,
             learner=learner if gamma is None else f"{learner}{GAMMA}{gamma:.12g}",
-            settings=dataclasses.asdict(settings),
+            settings=_settings(settings),
             strategy=str(parsed),
             noise=abs(float(noise)),  # ids differ between −0.0 and 0.0, and between an int and a float
             frequency=float(frequency),
@@ -313,6 +313,12 @@ def _numerics(settings: Any, strategy: Strategy, evaluate_every_steps: int) -> i
     value_network = getattr(settings, "version", "") == "first" and weights is not None and not weights.all_networks
     memory = getattr(settings, "memory", None) is not None and evaluate_every_steps
     return PARTIAL_VERSION if value_network or memory else NUMERICS_VERSION
+
+
+def _settings(settings: Any) -> dict[str, Any]:
+    """Return the settings of a learner. Single-step targets are left out, so that ids do not depend on `n_step`."""
+    found = dataclasses.asdict(settings)
+    return {key: value for key, value in found.items() if (key, value) != ("n_step", 1)}
 
 
 def _combinations(grid: Grid) -> Iterable[tuple[Any, ...]]:

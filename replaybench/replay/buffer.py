@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from replaybench.data.batch import ReplayBatch, TraceRule
 from replaybench.replay.orders.rank_order import RankOrder, order_arrive_all, order_update_all
 from replaybench.replay.storage.columns import Columns, Indices, gather, write
+from replaybench.replay.storage.returns import n_step_returns
 from replaybench.replay.storage.slots import FIELDS, STEP, Assembly, NoiseTally, Unit, mean_over_steps
 from replaybench.replay.storage.traces import EpisodeStarts, Traces, windows
 from replaybench.replay.strategies.entry import Model, RunningDrop, RunningSynth
@@ -113,6 +114,9 @@ class Replay:
         traces: Rule by which the learner maintains values for each stored step, or None. Traces need units of one step.
         window: Largest number of successive steps that a batch contains for each sample, up to and including the
             sampled step. Values above 1 need units of one step.
+        n_step: Largest number of steps over which a batch sums the rewards of each sample, from the sampled step on.
+            Values above 1 need units of one step.
+        discount: Discount γ of a control step in these sums.
 
     Attributes:
         slots: Number of buffer slots of each member. A slot holds one unit.
@@ -137,18 +141,21 @@ class Replay:
         model: Model | None = None,
         traces: TraceRule | None = None,
         window: int = 1,
+        n_step: int = 1,
+        discount: float = 1.0,
     ) -> None:
         if capacity < unit.steps:
             least = f"{unit.steps}, the steps of its unit" if unit.steps > 1 else "1"
             raise UserError(f"replay capacity must be at least {least}, not {capacity}")
         if capacity > strategy.capacity_or(capacity):
             raise UserError(f"{strategy} has room for {strategy.capacity_or(capacity)} experiences, not {capacity}")
-        if traces is None and window > 1:
+        if traces is None and max(window, n_step) > 1:
             traces = TraceRule()
         _check_fits(strategy, fields, unit, traces)
         m = len(members)
         self.root, self.members = root, tuple(members)
         self.strategy, self.slots, self.unit, self.window = strategy, capacity // unit.steps, unit, window
+        self.n_step, self.discount = n_step, discount
         self.columns = Columns(m, self.slots, fields, unit.steps)
         self.collected, self.offers, self.count, self.newest = (np.zeros(m, np.int64) for _ in range(4))
         self.episodes = EpisodeStarts(m)
@@ -277,8 +284,12 @@ class Replay:
             sensor_noise, actuator_noise = (arrays.columns[name] for name in FIELDS)
             self.noise.count(sensor_noise, actuator_noise, ~empty)
         idx, traces = arrays.draws.idx, self.traces
+        columns, steps = arrays.columns, None
+        if self.n_step > 1 and traces is not None:
+            sums, steps = n_step_returns(self.columns, traces.next, idx, self.n_step, self.discount)
+            columns = {**columns, **sums}
         return ReplayBatch(
-            columns=arrays.columns,
+            columns=columns,
             idx=idx,
             serial=arrays.serial,
             probability=arrays.draws.probability,
@@ -291,6 +302,7 @@ class Replay:
             update=context.update,
             updates_in_phase=context.updates_in_phase,
             critic_loss=self.strategy.sampling.critic_loss,
+            steps=steps,
         )
 
     def _usage(self, context: Context, stored: Indices) -> Usage:

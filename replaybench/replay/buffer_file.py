@@ -35,6 +35,7 @@ def replay_facts(replay: Replay) -> dict[str, Any]:
         "root_seed": replay.root,
         "members": list(replay.members),
         **({} if replay.traces is None else {"traces": list(replay.traces.rule.names), "window": replay.window}),
+        **({"n_step": replay.n_step, "n_step_discount": replay.discount} if replay.n_step > 1 else {}),
     }
 
 
@@ -140,6 +141,8 @@ def load_replay(
                 model,
                 traces,
                 facts.window,
+                facts.n_step,
+                facts.n_step_discount,
             )
             replay.load_state_dict(RecordArrays(file.record, members=places))
         except UserError as error:

@@ -139,6 +139,7 @@ def test_outcomes_are_the_same_for_columns_of_rows_and_for_copies() -> None:
         observation=nothing, action=nothing, reward=reward, next_observation=nothing, terminated=terminated, weight=one,
         actor_weight=one, rate_factor=one[0], mu_mean=nothing, mu_log_sigma=nothing,
         reward_factor=np.array([0.5, 2.0]), discount=0.75, loss=SQUARED,
+        steps=np.empty((0, 0), np.int64),
     )  # fmt: skip
     columns = copies._replace(
         reward=np.repeat(reward, 2, axis=2)[:, :, :1], terminated=np.repeat(terminated, 3, axis=2)[:, :, 1:2]
@@ -148,6 +149,8 @@ def test_outcomes_are_the_same_for_columns_of_rows_and_for_copies() -> None:
     for x in (columns, copies):
         found = [outcome(x, m, b, np.float32) for m in range(2) for b in range(2)]
         assert found == [(2, 0.75), (3, 0), (8, 0.75), (12, 0)]
+        several = x._replace(steps=np.array([[1, 2], [3, 1]]))
+        assert [outcome(several, m, 0, np.float64)[1] for m in range(2)] == [0.75, 0.75**3]
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -31,7 +31,7 @@ def batch(members: int, seed: int, dtype: type = np.float32, size: int = B) -> A
         observation=normal(S), action=np.tanh(normal(A)), reward=100 * normal(1), next_observation=normal(S),
         terminated=(rng.random((members, size, 1)) < 0.2).astype(dtype), weight=np.ones((members, size), dtype),
         actor_weight=np.ones((members, size), dtype),
-        rate_factor=np.ones(members, dtype), critic_loss=SQUARED,
+        rate_factor=np.ones(members, dtype), critic_loss=SQUARED, steps=None,
     )  # fmt: skip
 
 

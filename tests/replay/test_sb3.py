@@ -14,7 +14,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from stable_baselines3 import DDPG, DQN, SAC, TD3
-from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.buffers import NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.torch_layers import FlattenExtractor
@@ -24,6 +24,7 @@ from tiers import slow
 
 from replaybench.replay.sb3.buffer import FEEDBACK, StrategyReplayBuffer
 from replaybench.replay.sb3.learners import StrategyDDPG, StrategyLearner, StrategySAC, StrategyTD3
+from replaybench.replay.storage.returns import n_step_returns
 from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.errors import UserError
 
@@ -191,7 +192,7 @@ def test_saved_files_are_refused_where_they_do_not_fit(tmp_path: Path) -> None:
         ({"strategy": "Drop*FIFO[Uniform]"}, "needs the control rate"),
         ({"feedback": ["td_eror"]}, "did you mean td_error"),
         ({"optimize_memory_usage": True}, "optimize_memory_usage=False"),
-        ({"n_steps": 3, "gamma": 0.9}, "leave n_steps at 1, not 3"),
+        ({"n_steps": 3, "gamma": 0.9, "n_envs": 2}, "need one environment, not 2"),
         ({"observation_space": spaces.Dict({"a": BOX})}, "not Dict observations"),
         ({"observation_space": spaces.Box(0, 255, (36, 36, 3), np.uint8)}, "not images"),
         ({"observation_space": spaces.Discrete(3)}, "needs Box observations"),
@@ -228,7 +229,7 @@ def learner(kind: type[Any], strategy: str | None = None, env: Any = "Pendulum-v
     return kind("MlpPolicy", env, device="cpu", **{**usual, **settings})
 
 
-@pytest.mark.filterwarnings("ignore:`n_steps=3` is ignored")  # of Stable-Baselines3, before ours refuses
+@pytest.mark.filterwarnings("ignore:`n_steps=3` is ignored")  # Stable-Baselines3 cannot know that ours reads it
 @pytest.mark.parametrize("kind", [DDPG, TD3, SAC, DQN])
 def test_their_learners_take_the_buffer_as_it_is(kind: type[OffPolicyAlgorithm]) -> None:
     env = "CartPole-v1" if kind is DQN else "Pendulum-v1"
@@ -237,8 +238,10 @@ def test_their_learners_take_the_buffer_as_it_is(kind: type[OffPolicyAlgorithm])
     assert model.replay_buffer.full
     with pytest.raises(UserError, match="which this training code does not provide"):
         learner(kind, "FIFO[PER]", env, replay_buffer_class=StrategyReplayBuffer)
-    with pytest.raises(UserError, match="leave n_steps at 1, not 3"):
-        learner(kind, "FIFO[Uniform]", env, replay_buffer_class=StrategyReplayBuffer, n_steps=3)
+    several = learner(kind, "FIFO[Uniform]", env, replay_buffer_class=StrategyReplayBuffer, n_steps=3, gamma=0.9)
+    several.learn(120)
+    assert several.replay_buffer.n_steps == 3
+    assert several.replay_buffer.sample(64).discounts.min() == pytest.approx(0.9**3, rel=1e-6)
 
 
 @pytest.mark.parametrize("strategy", ["FIFO[Uniform]", "FIFO[PER+IS(first=0,last=0,all_networks=true)]"])
@@ -416,7 +419,6 @@ def test_learners_learn_are_saved_and_keep_nothing(kind: type[StrategyLearner], 
         assert "td_error" not in orders or np.isfinite(orders["td_error"].keys()).any()
 
 
-@pytest.mark.filterwarnings("ignore:`n_steps=3` is ignored")
 def test_learners_refuse_what_they_cannot_serve() -> None:
     with pytest.raises(UserError, match=r"make phases of one update; give ERE\(phase=1000\), or e.g. train_freq"):
         learner(StrategySAC, "FIFO[ERE]", gradient_steps=1)
@@ -427,8 +429,6 @@ def test_learners_refuse_what_they_cannot_serve() -> None:
         learner(StrategyTD3, replay_buffer_class=ReplayBuffer)
     with pytest.raises(UserError, match="gSDE does not allow: leave use_sde at False"):
         learner(StrategySAC, "FIFO[ERE+PER]", use_sde=True)
-    with pytest.raises(UserError, match="leave n_steps at 1, not 3"):
-        learner(StrategyTD3, n_steps=3)
 
 
 @pytest.mark.parametrize("name", ["buffer", "learners"])
@@ -446,3 +446,27 @@ def test_a_capacity_of_the_strategys_own_comes_first(own: int) -> None:
     buffer = filled(f"FIFO({own})[Uniform]", adds=30, size=20)
     assert (buffer.buffer_size, buffer.replay.slots) == (own, own)
     assert buffer.size() == min(own, 30)
+
+
+@pytest.mark.parametrize("added", [40, 64, 150])
+def test_sums_over_steps_equal_those_of_stable_baselines3(added: int) -> None:
+    """Of every stored step, in buffers that are not full, just full and wrapped; episodes end in both ways."""
+    rng, settings = np.random.default_rng(0), {"n_steps": 4, "gamma": 0.9, "device": "cpu"}
+    theirs = NStepReplayBuffer(64, BOX, ACTION, **settings)
+    ours = StrategyReplayBuffer(64, BOX, ACTION, **settings)
+    for _ in range(added):
+        done, timeout = rng.random() < 0.2, rng.random() < 0.5
+        step = *experience(rng)[:3], rng.normal(size=1).astype(np.float32), np.array([done])
+        for buffer in (theirs, ours):
+            buffer.add(*step, [{"TimeLimit.truncated": bool(done and timeout)}])
+    replay, slots = ours.replay, np.arange(min(added, 64))
+    assert replay.traces is not None
+    found, steps = n_step_returns(replay.columns, replay.traces.next, slots[None], 4, 0.9)
+    known = theirs._get_samples(slots)
+    assert known.discounts is not None
+    assert len(np.unique(steps)) == 4
+    for name, peer in (("reward", "rewards"), ("next_observation", "next_observations"), ("terminated", "dones")):
+        np.testing.assert_allclose(
+            found[name][0], getattr(known, peer).numpy().reshape(len(slots), -1), rtol=1e-5, atol=1e-6
+        )
+    np.testing.assert_allclose(0.9 ** steps[0], known.discounts[:, 0], rtol=1e-6)

@@ -383,3 +383,38 @@ def test_without_experiences_or_memory_a_window_holds_nothing() -> None:
     plain = Replay(parse("FIFO[Uniform]"), WITH_MEMORY, 5, 0, range(M), B)
     assert plain.traces is None
     assert plain.sample().window is None
+
+
+@pytest.mark.parametrize("retention", ["FIFO", "Resv", "TDE", "FULL"])
+def test_sums_over_steps_end_with_the_episode_and_at_missing_steps(retention: str) -> None:
+    """Equal to a loop over serial numbers; saved and loaded buffers continue with equal sums."""
+    rng, members, capacity = np.random.Generator(np.random.PCG64(0)), 3, 40
+    options: dict[str, Any] = {"n_step": 3, "discount": 0.9}
+    size = 200 if retention == "FULL" else capacity
+    replay, again = (
+        Replay(parse(f"{retention}[Uniform]"), step_fields(2, 1), size, 0, range(members), 16, **options) for _ in "12"
+    )
+    rewards, ends = rng.normal(size=(members, 121)).astype(np.float32), rng.random((members, 121)) < 0.15
+    terminal = ends & (rng.random((members, 121)) < 0.5)
+    for t in range(1, 121):
+        state = np.full((members, 2), t, np.float32)
+        step = {"observation": state, "action": state[:, :1], "reward": rewards[:, t, None]}
+        step |= {"next_observation": state + 0.5, "terminated": terminal[:, t, None].astype(np.float32)}
+        replay.add(step, np.ones(members, np.bool_), ends[:, t])
+    again.load_state_dict({name: np.array(array) for name, array in replay.state_dict().items()})
+    lengths = set()
+    for _ in range(10):
+        batch, other = replay.sample(), again.sample()
+        assert batch.steps is not None
+        for m, b in np.ndindex(batch.idx.shape):
+            first, stored = int(batch.serial[m, b]), set(replay.columns.serial[m].tolist())
+            last = first
+            while last < first + 2 and not ends[m, last] and last + 1 in stored:
+                last += 1
+            expected = sum(0.9**i * float(rewards[m, first + i]) for i in range(last - first + 1))
+            assert batch.reward[m, b, 0] == pytest.approx(expected, rel=1e-6)
+            assert (batch.steps[m, b], batch.terminated[m, b, 0]) == (last - first + 1, terminal[m, last])
+            assert batch.next_observation[m, b, 0] == last + 0.5
+            lengths.add(last - first + 1)
+        np.testing.assert_array_equal(batch.reward, other.reward)
+    assert lengths == {1, 2, 3}

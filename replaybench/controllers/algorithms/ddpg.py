@@ -65,6 +65,7 @@ class DDPGConfig(Settings):
     tau: Share = 0.01
     batch_size: Number = 16
     replays_per_experience: Positive = 8.0
+    n_step: Number = 1
     exploration: ExplorationConfig = field(default_factory=ProcessNoise)
     normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
     memory: MemoryConfig | None = None
@@ -77,6 +78,8 @@ class DDPGConfig(Settings):
             raise UserError('DDPG: l2_form = "weights" is for networks without a memory; use "coupled" with one')
         if self.memory and self.layer_norm:
             raise UserError("DDPG: layer_norm is for networks without memory; leave out one of the two")
+        if self.memory and self.n_step > 1:
+            raise UserError("DDPG: n_step is for networks without memory; leave out one of the two")
         if self.memory and isinstance(self.exploration, ParameterNoise):
             raise UserError("DDPG: parameter noise disturbs networks without memory; leave out one of the two")
 

@@ -48,6 +48,7 @@ class DQNConfig(Settings):
     decay_episodes: Number = 500
     batch_size: Number = 64
     replays_per_experience: Positive = 32.0
+    n_step: Number = 1
     normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
 
 

@@ -57,6 +57,7 @@ class SACConfig(Settings):
     first_temperature: Positive = 1.0
     batch_size: Number = 64
     replays_per_experience: Positive = 32.0
+    n_step: Number = 1
     warmup_episodes: Episodes = 0
     normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
 

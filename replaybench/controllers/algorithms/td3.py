@@ -43,6 +43,7 @@ class TD3Config(Settings):
     policy_delay: Number = 2
     batch_size: Number = 64
     replays_per_experience: Positive = 32.0
+    n_step: Number = 1
     warmup_episodes: Episodes = 0
     exploration: ExplorationConfig = field(default_factory=ProcessNoise)
     normalise: NormaliseConfig = field(default_factory=NormaliseConfig)

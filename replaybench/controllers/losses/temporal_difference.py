@@ -10,7 +10,7 @@ from numba import types
 from numba.extending import typeof_impl
 
 from replaybench.data.batch import CriticLoss
-from replaybench.runtime.arrays import AnyFloats, Floats
+from replaybench.runtime.arrays import AnyFloats, Floats, Integers
 from replaybench.runtime.kernel import kernel
 
 
@@ -34,6 +34,7 @@ class Experiences(NamedTuple):
         reward_factor: Factor on rewards; float64, shape `[M]`.
         discount: Discount factor γ.
         loss: Loss of the critic's TD errors.
+        steps: Number of steps that each reward sums, shape `[M, B]`, or `[0, 0]` if each sample is one step.
     """
 
     observation: Any
@@ -49,6 +50,7 @@ class Experiences(NamedTuple):
     reward_factor: Floats
     discount: float
     loss: CriticLoss
+    steps: Integers
 
 
 @typeof_impl.register(Experiences)
@@ -64,9 +66,13 @@ def _any_strides(kind: Any) -> Any:
 
 @kernel
 def outcome(x: Experiences, row: int, b: int, kind: Any) -> tuple[Any, Any]:
-    """Return the scaled reward and the discount factor of sample b. After termination, the discount factor is 0."""
+    """Return the scaled reward and the discount factor of sample b. After termination, the discount factor is 0.
+
+    If the reward is a sum over n steps, the discount factor is γ^n.
+    """
     r_t = kind(x.reward_factor[row]) * x.reward[row, b, 0]
-    discount_t = kind(x.discount) * (kind(1) - x.terminated[row, b, 0])
+    discount = x.discount ** x.steps[row, b] if x.steps.size else x.discount
+    discount_t = kind(discount) * (kind(1) - x.terminated[row, b, 0])
     return r_t, discount_t
 
 

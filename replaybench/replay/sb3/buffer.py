@@ -113,8 +113,8 @@ class StrategyReplayBuffer(ReplayBuffer):
         strategy: Strategy in its notation, such as `FIFO[Uniform]`, or parsed.
         seed: Root seed of the strategy's own random streams.
         feedback: Names of the feedback that the training code provides, from `FEEDBACK`.
-        n_steps, gamma: Arguments of Stable-Baselines3's `NStepReplayBuffer`. `n_steps` must be 1, and `gamma` is then
-            not used.
+        n_steps, gamma: Number of steps whose rewards are summed, and the discount factor in these sums, as in
+            Stable-Baselines3's `NStepReplayBuffer`. By default, those of the algorithm that makes the buffer.
 
     Attributes:
         context: Progress of the training and state of the agent for the next `sample`.
@@ -122,7 +122,7 @@ class StrategyReplayBuffer(ReplayBuffer):
 
     Raises:
         UserError: The strategy needs feedback that is not provided, or the spaces or settings are not supported. This
-            includes n-step returns, also if they are a setting of the algorithm that makes the buffer.
+            includes n-step returns with several environments or normalised rewards.
     """
 
     def __init__(
@@ -137,14 +137,16 @@ class StrategyReplayBuffer(ReplayBuffer):
         strategy: str | Strategy = "FIFO[Uniform]",
         seed: int = 0,
         feedback: Collection[str] = (),
-        n_steps: int = 1,
-        gamma: float = 0.99,
+        n_steps: int | None = None,
+        gamma: float | None = None,
     ) -> None:
         _check_spaces(observation_space, action_space)
         if optimize_memory_usage:
             raise UserError("StrategyReplayBuffer stores every successor itself: set optimize_memory_usage=False")
-        if (steps := n_steps if n_steps != 1 else _algorithms_n_steps()) != 1:
-            raise UserError(f"StrategyReplayBuffer has no n-step returns: leave n_steps at 1, not {steps}")
+        steps, discount = _algorithms_returns()
+        self.n_steps, self.gamma = n_steps or steps, discount if gamma is None else gamma
+        if self.n_steps > 1 and n_envs > 1:
+            raise UserError(f"n-step returns need one environment, not {n_envs}: their experiences are stored in turn")
         self.strategy = parse(strategy) if isinstance(strategy, str) else strategy
         # Not ReplayBuffer's own constructor, which would reserve a second set of columns.
         room = self.strategy.capacity_or(int(buffer_size))
@@ -159,7 +161,16 @@ class StrategyReplayBuffer(ReplayBuffer):
         fields = step_fields(int(np.prod(self.obs_shape)), self.action_dim)
         if "exploration" in self.strategy.orders:
             fields["exploration"] = 1
-        self.replay = Replay(self.strategy, fields, self.buffer_size, self.seed, range(1), batch_size=1)
+        self.replay = Replay(
+            self.strategy,
+            fields,
+            self.buffer_size,
+            self.seed,
+            range(1),
+            batch_size=1,
+            n_step=self.n_steps,
+            discount=self.gamma,
+        )
         self.context = Context()
         self._contexts: Iterator[Context] = iter(())
         self._batch: ReplayBatch | None = None
@@ -233,8 +244,13 @@ class StrategyReplayBuffer(ReplayBuffer):
         if batch_size != self.replay.batch_size:
             self.replay.batch_size = batch_size
         self.context = next(self._contexts, self.context)
-        self._batch = self.replay.sample(self.context)
-        return self._samples({name: column[0] for name, column in self._batch.columns.items()}, env)
+        self._batch = batch = self.replay.sample(self.context)
+        samples = self._samples({name: column[0] for name, column in batch.columns.items()}, env)
+        if batch.steps is None:
+            return samples
+        if env is not None and env.norm_reward:
+            raise UserError("n-step returns do not sum normalised rewards: set norm_reward=False of VecNormalize")
+        return samples._replace(discounts=self.to_torch(self.gamma ** batch.steps[0, :, None].astype(np.float32)))
 
     def _get_samples(self, batch_inds: np.ndarray, env: VecNormalize | None = None) -> ReplayBufferSamples:
         columns = self.replay.columns
@@ -309,6 +325,8 @@ class StrategyReplayBuffer(ReplayBuffer):
             "n_envs": self.n_envs,
             "handle_timeout_termination": self.handle_timeout_termination,
             "fields": self.replay.columns.fields,
+            "n_steps": self.n_steps,
+            "gamma": self.gamma,
         }
 
     def __getstate__(self) -> dict[str, Any]:
@@ -326,15 +344,15 @@ class StrategyReplayBuffer(ReplayBuffer):
         self._place()
 
 
-def _algorithms_n_steps() -> int:
-    """Return `n_steps` of the algorithm whose constructor is running, or 1.
+def _algorithms_returns() -> tuple[int, float]:
+    """Return `n_steps` and `gamma` of the algorithm whose constructor is running, or 1 and 0.99.
 
-    Stable-Baselines3 passes this setting to no buffer class that a user chooses, and would silently train with
+    Stable-Baselines3 passes these settings to no buffer class that a user chooses, and would silently train with
     single-step returns.
     """
     callers = (frame.f_locals.get("self") for frame, _ in traceback.walk_stack(None))
     algorithm = next((caller for caller in callers if isinstance(caller, OffPolicyAlgorithm)), None)
-    return getattr(algorithm, "n_steps", 1)
+    return getattr(algorithm, "n_steps", 1), getattr(algorithm, "gamma", 0.99)
 
 
 def _check_spaces(observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:

@@ -14,7 +14,17 @@ import numpy as np
 
 from replaybench.data.record import Record, open_record
 from replaybench.replay.storage.slots import STEP, Unit
-from replaybench.runtime.configuration import Count, Hertz, Name, Noise, NonNegativeInt, RootSeed, Within, build
+from replaybench.runtime.configuration import (
+    Count,
+    Discount,
+    Hertz,
+    Name,
+    Noise,
+    NonNegativeInt,
+    RootSeed,
+    Within,
+    build,
+)
 from replaybench.runtime.errors import UserError
 
 Width = Annotated[int, Within(1, 1_000_000)]
@@ -69,6 +79,8 @@ class BufferFacts:
     members: tuple[NonNegativeInt, ...] = ()
     traces: tuple[str, ...] = ()
     window: Width = 1
+    n_step: Width = 1
+    n_step_discount: Discount = 1.0
     cell: Origin | None = None
     reward_final: tuple[float, ...] = ()
     reward_greedy: tuple[float, ...] = ()
