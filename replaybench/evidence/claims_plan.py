@@ -28,18 +28,23 @@ class Part(NamedTuple):
     seeds: int
 
 
-@dataclass
+@dataclass(frozen=True)
 class Step:
     """A command, its core hours, and the claims whose seeds are complete after it.
 
     Attributes:
+        points: Core hours of each cell to compute, by strategy, noise and control rate.
         claims: Names of the claims, with the chance that the new seeds decide them.
     """
 
     part: Part
-    points: set[tuple[str, float, float]]
-    hours: float
+    points: dict[tuple[str, float, float], float]
     claims: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def hours(self) -> float:
+        """The core hours of the command."""
+        return sum(self.points.values())
 
     @property
     def command(self) -> str:
@@ -75,10 +80,8 @@ def plan_seeds(judged: Sequence[tuple[Verdict, Finding | None]], runs: Sequence[
             part, seconds = _part(
                 cell, [run for run in runs if run.path.name in finding.runs], pairs - finding.effect.n
             )
-            step = steps.setdefault(part, Step(part, set(), 0.0))
-            if (point := (cell.strategy, cell.noise, cell.frequency)) not in step.points:
-                step.points.add(point)
-                step.hours += seconds * part.seeds / 3600
+            step = steps.setdefault(part, Step(part, {}))
+            step.points.setdefault((cell.strategy, cell.noise, cell.frequency), seconds * part.seeds / 3600)
             parts.add(part)
         needs[verdict.claim.id] = chance, parts
     return list(_by_value(steps, needs))

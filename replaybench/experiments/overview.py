@@ -63,7 +63,7 @@ def overview_table(data: xr.Dataset, rows: Sequence[Comparison], most: int) -> F
     raw_digits = decimals(mean for place, mean in means.items() if not usable[place[2:]])
     names = ["learner", "strategy"] if data.sizes["learner"] > 1 else ["strategy"]
     short = {name: shortened(data[name].values.tolist()) for name in names}
-    columns = {name: [short[name][data[name].values[one[_AXES.index(name)]]] for one in kept] for name in names}
+    columns = {name: [short[name][str(data[name].values[one[_AXES.index(name)]])] for one in kept] for name in names}
     room = WIDTH - sum(max(map(cell_len, [name, *texts])) + _GAP for name, texts in columns.items())
     headings, shared = _headings(data, places)
     for (noise, rate), heading in zip(places, headings, strict=True):

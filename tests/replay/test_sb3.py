@@ -451,14 +451,15 @@ def test_a_capacity_of_the_strategys_own_comes_first(own: int) -> None:
 @pytest.mark.parametrize("added", [40, 64, 150])
 def test_sums_over_steps_equal_those_of_stable_baselines3(added: int) -> None:
     """Of every stored step, in buffers that are not full, just full and wrapped; episodes end in both ways."""
-    rng, settings = np.random.default_rng(0), {"n_steps": 4, "gamma": 0.9, "device": "cpu"}
+    rng, settings = np.random.default_rng(0), dict[str, Any](n_steps=4, gamma=0.9, device="cpu")
     theirs = NStepReplayBuffer(64, BOX, ACTION, **settings)
     ours = StrategyReplayBuffer(64, BOX, ACTION, **settings)
     for _ in range(added):
         done, timeout = rng.random() < 0.2, rng.random() < 0.5
-        step = *experience(rng)[:3], rng.normal(size=1).astype(np.float32), np.array([done])
+        state, after, action = experience(rng)[:3]
+        reward, infos = rng.normal(size=1).astype(np.float32), [{"TimeLimit.truncated": bool(done and timeout)}]
         for buffer in (theirs, ours):
-            buffer.add(*step, [{"TimeLimit.truncated": bool(done and timeout)}])
+            buffer.add(state, after, action, reward, np.array([done]), infos)
     replay, slots = ours.replay, np.arange(min(added, 64))
     assert replay.traces is not None
     found, steps = n_step_returns(replay.columns, replay.traces.next, slots[None], 4, 0.9)

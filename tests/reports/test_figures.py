@@ -26,7 +26,7 @@ from replaybench.envs.ode.plant import OdePlant
 from replaybench.exchange.offline_scores import OfflineScores
 from replaybench.experiments import snapshots as solved
 from replaybench.experiments.cell import make_agent, run_cell
-from replaybench.experiments.comparison import Comparison
+from replaybench.experiments.comparison import Comparison, headline
 from replaybench.experiments.dataset import assemble
 from replaybench.experiments.effects import paired
 from replaybench.experiments.results_file import write_results
@@ -35,7 +35,7 @@ from replaybench.reports.figures import all_figures, surfaces
 from replaybench.reports.figures import style as layout
 from replaybench.reports.figures.all_figures import draw_figures, draw_offline, show_figures
 from replaybench.reports.figures.curves import learning_curve, merge_levels, moving_mean, read_others, smoothing_window
-from replaybench.reports.figures.distributions import headline, paired_differences, performance_profiles
+from replaybench.reports.figures.distributions import paired_differences, performance_profiles
 from replaybench.reports.figures.learning_curves import STEPS_LABEL, learning_curves, length_curves
 from replaybench.reports.figures.maps import color_map, condition_map
 from replaybench.reports.figures.scores import response, score_dots

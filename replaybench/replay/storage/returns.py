@@ -30,8 +30,11 @@ def n_step_returns(
     names = "reward", "next_observation", "terminated"
     found = {name: np.empty((*idx.shape, columns.fields[name]), np.float32) for name in names}
     steps = np.empty(idx.shape, np.int64)
-    firsts = tuple(columns.spans[name].start for name in names)
-    _sum_rewards(columns.rows, following, idx, n, discount, firsts, *found.values(), steps)
+    reward, successor, terminated = (columns.spans[name].start for name in names)
+    _sum_rewards(
+        columns.rows, following, idx, n, discount, (reward, successor, terminated),
+        found["reward"], found["next_observation"], found["terminated"], steps,
+    )  # fmt: skip
     return found, steps
 
 
