@@ -5,8 +5,6 @@ import math
 
 import numpy as np
 import pytest
-from declared import declared
-from refusals import refuses
 
 from replaybench.baselines.controllers import linear_quadratic_regulator
 from replaybench.envs.interface.plant import Params, Vector
@@ -14,6 +12,8 @@ from replaybench.envs.ode import rk4
 from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
 from replaybench.envs.ode.plant import OdePlant
+from tests.helpers.declared import declared
+from tests.helpers.refusals import refuses
 
 PLANTS = [Pendulum(), PendulumDCSC(), Magman()]
 

@@ -9,12 +9,8 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from declared import declared
-from episodes import episode_rewards
 from numpy.typing import NDArray
-from refusals import refuses
 from scipy.interpolate import RegularGridInterpolator
-from tiers import slow
 
 from replaybench.baselines import fuzzy_q_iteration, fuzzy_sweeps, grid_choice, references
 from replaybench.baselines.controllers import ObserverController, RandomController, averaged_over_noise
@@ -29,6 +25,10 @@ from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant, missing, plant_class, plant_names
 from replaybench.reports.figures.surfaces import solution_figure
+from tests.helpers.declared import declared
+from tests.helpers.episodes import episode_rewards
+from tests.helpers.refusals import refuses
+from tests.helpers.tiers import slow
 
 GAMMA = 0.95
 

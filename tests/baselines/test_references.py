@@ -8,10 +8,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from declared import declared
-from episodes import episode_rewards
 from numpy.typing import NDArray
-from refusals import refuses
 from scipy import stats
 
 from replaybench.baselines import controllers, references
@@ -26,6 +23,9 @@ from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.population import PopulationEnv
 from replaybench.runtime.streams import Stream
+from tests.helpers.declared import declared
+from tests.helpers.episodes import episode_rewards
+from tests.helpers.refusals import refuses
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import Capsys, Patch, call, printed, refused
 
 from replaybench.cli.main import COMMANDS
 from replaybench.cli.options import _SHARED, plant_parameters, signature_of, take_plant_parameters
@@ -15,6 +14,7 @@ from replaybench.controllers.registry import LEARNERS
 from replaybench.envs.registry import PLANTS
 from replaybench.experiments import progress as plain_lines
 from replaybench.replay.strategies.notation import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS
+from tests.helpers.commands import Capsys, Patch, call, printed, refused
 
 DRY = ("--dry-run", "--no-measure")
 TANK = """

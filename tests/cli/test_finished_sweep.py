@@ -14,9 +14,6 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import xarray as xr
-from cells import run_here
-from commands import Capsys, Patch, call, printed, refused
-from tiers import slow
 
 import replaybench
 import replaybench.api
@@ -27,6 +24,9 @@ from replaybench.experiments.results_file import write_results
 from replaybench.experiments.sweep import Outcome
 from replaybench.runtime.atomic import MARK
 from replaybench.runtime.errors import ReplaybenchWarning, UserError
+from tests.helpers.cells import run_here
+from tests.helpers.commands import Capsys, Patch, call, printed, refused
+from tests.helpers.tiers import slow
 
 Buffers = dict[tuple[str, str], Path]
 DRAWING = "replaybench.reports.figures.all_figures"

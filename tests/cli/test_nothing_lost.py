@@ -10,10 +10,6 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from cells import run_here, small_study
-from commands import Capsys, Patch, call, refused
-from made_results import made_results
-from recorded import buffer, collect
 
 import replaybench
 from replaybench.controllers.interface.agent import LearnerSetting, Task
@@ -29,6 +25,10 @@ from replaybench.experiments.workers import Job
 from replaybench.reports.figures import all_figures
 from replaybench.runtime.atomic import MARK, atomic_path, holding, write_text
 from replaybench.runtime.errors import UserError
+from tests.helpers.cells import run_here, small_study
+from tests.helpers.commands import Capsys, Patch, call, refused
+from tests.helpers.made_results import made_results
+from tests.helpers.recorded import buffer, collect
 
 Words = tuple[object, ...]
 COMPUTES = "here it computes"

@@ -12,11 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cells import run_here, small_study
-from commands import Capsys, Patch, call
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiers import slow
 
 from replaybench.api import sweep
 from replaybench.cli import main as cli
@@ -31,6 +28,9 @@ from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.configuration import build
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.user_file import ImportRefusedError, imports_only, names_from
+from tests.helpers.cells import run_here, small_study
+from tests.helpers.commands import Capsys, Patch, call
+from tests.helpers.tiers import slow
 
 EVIL = "from pathlib import Path\nPath(__file__).with_name('ran').touch()\n"
 BROKEN = "gymnasium:a\n/evil.py:-X"

@@ -5,9 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cells import advanced, small_study
-from refusals import refuses
-from tiers import slow
 
 from replaybench.controllers.registry import LEARNERS, load_learner
 from replaybench.evidence.contract_checks import LEARNER, learner_cell
@@ -15,6 +12,9 @@ from replaybench.evidence.contracts import checked, difference
 from replaybench.experiments.cell import CellRun
 from replaybench.experiments.study import Cell
 from replaybench.replay.buffer import Replay
+from tests.helpers.cells import advanced, small_study
+from tests.helpers.refusals import refuses
+from tests.helpers.tiers import slow
 
 STRATEGIES = ("FIFO[ERE]", "FIFO[AER]", "Resv[ERE+PER]", "TDE[Uniform+FIS]", "Expl[PERprop+IS]")
 MEMORY: dict[str, Any] = {"layers": 1, "units": 4, "window": 4}

@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from plant_cases import CASES, lacking
-from refusals import refuses
 from scipy import stats
-from tiers import slow
 
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant, missing, plant_class, plant_names
 from replaybench.evidence.contracts import PLANT, checked, difference, rollout
+from tests.golden.plant_cases import CASES, lacking
+from tests.helpers.refusals import refuses
+from tests.helpers.tiers import slow
 
 NOISE: dict[str, Any] = {"sensor_noise": 0.02, "actuator_noise": 0.05}
 NAMES = [name for name in CASES if not lacking(name)]

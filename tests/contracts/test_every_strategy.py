@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cells import small_cell
-from refusals import refuses
-from tiers import each_once, slow
 
 from replaybench.evidence.contracts import STRATEGY, Case, Run, difference
 from replaybench.replay.buffer import Replay
 from replaybench.replay.storage.slots import STEP, episode, segment
 from replaybench.replay.strategies.notation import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS, parse
 from replaybench.runtime.errors import UserError
+from tests.helpers.cells import small_cell
+from tests.helpers.refusals import refuses
+from tests.helpers.tiers import each_once, slow
 
 EXAMPLES = {"Drop": "Drop(0.3)", "Synth": "Synth(state=0.2, action=0.2)"}
 """Entries that have no default of their own."""

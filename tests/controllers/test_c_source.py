@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_policies import SETTINGS, policy_of, predicted
 from numpy.typing import NDArray
-from tiers import slow
 
 from replaybench.controllers.policies.c_source import c_source
 from replaybench.controllers.policies.policy import Units, cost_of
+from tests.helpers.made_policies import SETTINGS, policy_of, predicted
+from tests.helpers.tiers import slow
 
 COMPILER = ["gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic"]
 MICROCONTROLLER = ["-mcpu=cortex-m4", "-mfpu=fpv4-sp-d16", "-mfloat-abi=hard", "-mthumb"]

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import buffers
 import numpy as np
 import pytest
 from scipy.stats import norm, truncnorm
@@ -17,6 +16,7 @@ from replaybench.controllers.interface.noise import Exploration, GaussianNoise, 
 from replaybench.controllers.networks.mlp import PopulationMLP, Shape
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.streams import Stream
+from tests.helpers import buffers
 
 S, A = 3, 2
 TASK = Task(S, A, 0.95, 1.0)

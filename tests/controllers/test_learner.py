@@ -5,12 +5,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-import normalised
 import numpy as np
-import peers
 import pytest
-from peers import B, S
-from tiers import slow
 
 from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
 from replaybench.controllers.algorithms.sac import SAC, SACConfig
@@ -22,6 +18,9 @@ from replaybench.replay.strategies.strategy import ReFER
 from replaybench.reports.inspection.inspect import _flat
 from replaybench.runtime.configuration import build
 from replaybench.runtime.errors import UserError
+from tests.helpers import normalised, peers
+from tests.helpers.peers import B, S
+from tests.helpers.tiers import slow
 
 M = 4
 BOTH = NormaliseConfig(observations=True, clip=5.0, rewards=True)

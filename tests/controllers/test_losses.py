@@ -8,13 +8,9 @@ import numpy as np
 import pytest
 import torch
 from numba import typeof
-from peers import TASK, batch
-from peers import B as BATCH
-from refusals import refuses
 from scipy.optimize import minimize
 from scipy.stats import norm
 from torch.distributions import Normal, kl_divergence
-from torch_nets import squashed_sample
 
 from replaybench.controllers.algorithms.naf import AdvantageForm, action_values, means, output_size
 from replaybench.controllers.algorithms.sac import sample, sample_backward
@@ -26,6 +22,10 @@ from replaybench.controllers.registry import load_learner
 from replaybench.data.batch import SQUARED, CriticLoss
 from replaybench.experiments.study import Study
 from replaybench.replay.strategies.notation import parse
+from tests.helpers.peers import TASK, batch
+from tests.helpers.peers import B as BATCH
+from tests.helpers.refusals import refuses
+from tests.helpers.torch_nets import squashed_sample
 
 RNG = np.random.Generator(np.random.PCG64(3))
 MEAN, MU_MEAN = RNG.normal(size=(2, 6, 2))

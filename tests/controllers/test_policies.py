@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from made_policies import policy_of, predicted
 from numpy.typing import NDArray
-from tiers import slow
 
 import replaybench
 from replaybench.controllers.interface.agent import LearnerSetting, Task
@@ -21,6 +19,8 @@ from replaybench.controllers.policies.torch_module import load_torch_policy, onn
 from replaybench.controllers.registry import LEARNERS, load_learner
 from replaybench.data.policy_file import read_policy, write_policy
 from replaybench.runtime.errors import UserError
+from tests.helpers.made_policies import policy_of, predicted
+from tests.helpers.tiers import slow
 
 S, A = 3, 2
 TASK = Task(observation_size=S, action_size=A, discount=0.95, reward_scale=1.0)

@@ -8,8 +8,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from peers import TASK, B, off_policy_batch
-from torch_nets import TorchNet
 
 from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
 from replaybench.controllers.algorithms.naf import NAF, NAFConfig
@@ -26,6 +24,8 @@ from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.strategy import ReFER as Both
 from replaybench.replay.strategies.strategy import ReFER1, ReFER2
 from replaybench.runtime.errors import UserError
+from tests.helpers.peers import TASK, B, off_policy_batch
+from tests.helpers.torch_nets import TorchNet
 
 
 def test_c_max_and_rates_are_annealed() -> None:

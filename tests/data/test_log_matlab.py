@@ -9,18 +9,18 @@ import h5py
 import numpy as np
 import pytest
 import scipy
-from commands import Patch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from refusals import read_damaged, refuses
 from scipy.io import loadmat, savemat
-from tiers import slow
 
 from replaybench.data.logs import table
 from replaybench.data.logs.log import read_log
 from replaybench.data.logs.matlab import MAT5_MARKS, read_mat5
 from replaybench.data.logs.table import Budget
+from tests.helpers.commands import Patch
+from tests.helpers.refusals import read_damaged, refuses
+from tests.helpers.tiers import slow
 
 TIME = np.arange(20) * 0.02
 THETA = np.sin(TIME)

@@ -14,14 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from commands import Patch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from refusals import read_damaged, refuses
 
 from replaybench.data.logs import table
 from replaybench.data.logs.log import Log, read_log, round_rate, sampling_rate, segments
 from replaybench.data.logs.text import TextOptions
+from tests.helpers.commands import Patch
+from tests.helpers.refusals import read_damaged, refuses
 
 
 def problem(path: Path, time: str | None = None) -> str:

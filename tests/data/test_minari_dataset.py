@@ -13,15 +13,15 @@ import h5py
 import minari
 import numpy as np
 import pytest
-from commands import Patch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from minari.data_collector import EpisodeBuffer
 from minari.namespace import list_local_namespaces
-from refusals import read_damaged, refuses
 
 from replaybench.data.logs import table
 from replaybench.data.logs.minari_dataset import Episode, dataset_folder, read_dataset, write_dataset
+from tests.helpers.commands import Patch
+from tests.helpers.refusals import read_damaged, refuses
 
 NAME = "tests/rig-v0"
 STATES = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)

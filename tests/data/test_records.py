@@ -15,11 +15,8 @@ from typing import Any, Literal
 import h5py
 import numpy as np
 import pytest
-from commands import Patch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from refusals import refuses
-from tiers import slow
 
 from replaybench.data.array_check import own_item, pack
 from replaybench.data.documents import parse_json, read_json, read_toml
@@ -31,6 +28,9 @@ from replaybench.runtime import provenance as memory
 from replaybench.runtime.atomic import MARK, atomic_path
 from replaybench.runtime.errors import UserError, nearest, no_such_file, unknown
 from replaybench.runtime.kernel import why_not_kept
+from tests.helpers.commands import Patch
+from tests.helpers.refusals import refuses
+from tests.helpers.tiers import slow
 
 RNG = np.random.Generator(np.random.PCG64(0))
 ARRAYS: dict[str, np.ndarray] = {

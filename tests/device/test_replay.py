@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from naive import rank_segments
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -18,6 +17,7 @@ from replaybench.replay.strategies.interface import Usage
 from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.weighting import binomial_tails
 from replaybench.runtime.errors import UserError
+from tests.helpers.naive import rank_segments
 
 pytestmark = pytest.mark.slow  # each test compiles C++
 PARTS = (Path(__file__).parent / "parts.cpp").read_text()

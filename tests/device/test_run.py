@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
-from declared import declared
 from scipy import stats
 
 from replaybench.baselines.controllers import run_episode
@@ -33,6 +32,7 @@ from replaybench.experiments.cell import stored_fields
 from replaybench.experiments.schedule import make_task, updates_after
 from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.errors import UserError
+from tests.helpers.declared import declared
 
 SMALL: Final = DDPGConfig(actor_hidden=(8, 8), critic_hidden=(8, 8, 4))
 NETS: Final[Any] = {"actor_hidden": (8,), "critic_hidden": (8,), "batch_size": 8, "replays_per_experience": 2.0}

@@ -10,7 +10,6 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 import pytest
-from commands import Patch
 
 from benchmarks.evidence import acer_settings
 from benchmarks.speed.peers.process import Peer
@@ -20,6 +19,7 @@ from benchmarks.tables.text import number, significant
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant
 from replaybench.evidence.preset import preset_names, read_preset
+from tests.helpers.commands import Patch
 
 MEASUREMENT = re.compile(
     r"−\d+\.?\d* \[|\d \[[−\d]|\d+(\.\d+)?× (as|faster|slower|cheaper)|\d (updates|steps|actions|items|M)?/s\b"

@@ -13,7 +13,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from commands import Patch, call
 
 import replaybench
 from benchmarks.tables.marks import markdown, prose
@@ -24,6 +23,7 @@ from replaybench.experiments.plan import plan_warnings
 from replaybench.experiments.study import Study
 from replaybench.runtime.configuration import build
 from replaybench.runtime.user_file import import_file
+from tests.helpers.commands import Patch, call
 
 ROOT = Path(__file__).parents[2]
 PAGES = [

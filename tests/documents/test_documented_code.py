@@ -11,9 +11,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from commands import Patch, call
 
 from benchmarks.tables.marks import markdown
+from tests.helpers.commands import Patch, call
 
 pytestmark = pytest.mark.slow
 

@@ -11,13 +11,13 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
-from cells import run_here
-from commands import Capsys, Patch, call
 from PIL.GifImagePlugin import GifImageFile
 
 from replaybench.experiments.plan import plan_warnings
 from replaybench.experiments.study import read_study
 from replaybench.runtime.user_file import import_file
+from tests.helpers.cells import run_here
+from tests.helpers.commands import Capsys, Patch, call
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "replaybench" / "examples"

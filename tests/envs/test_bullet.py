@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from refusals import refuses
 
 from replaybench.envs.bullet.double_pendulum import BulletInvertedDoublePendulum
 from replaybench.envs.bullet.engine import INTERVAL, BulletPlant, Readings, World, pace
@@ -17,6 +16,7 @@ from replaybench.envs.bullet.reacher import BulletReacher
 from replaybench.envs.bullet.walkers import BulletAnt, BulletHalfCheetah, BulletHopper, BulletWalker2d, Walker
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant
+from tests.helpers.refusals import refuses
 
 pytest.importorskip("pybullet")
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from refusals import refuses
 from scipy import stats
 from scipy.integrate import solve_ivp
 
@@ -14,6 +13,7 @@ from replaybench.envs.flow.plant import LEFT, SENSORS, Drafting, outside
 from replaybench.envs.flow.vortex_engine import accelerations, move, observe, settled_coupling
 from replaybench.envs.flow.wake import FREE, HELD, PERIOD, Laws, flow, look_up, street, wake_table
 from replaybench.envs.population import PopulationEnv
+from tests.helpers.refusals import refuses
 
 EVERYWHERE = (-9.0, 9.0, 9.0)
 BOTH = pytest.mark.parametrize("laws", [HELD, FREE], ids=["held", "free"])

@@ -8,12 +8,12 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
-from tiers import slow
 
 import replaybench.envs  # noqa: F401 (registers the plants)
 from replaybench.envs.ode.pendulum import Pendulum
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import missing, plant_names, register_gymnasium
+from tests.helpers.tiers import slow
 
 ONE_PER_ENGINE = ("Pendulum", "Magman", "MujocoHopper", "BulletHopper", "Drafting")
 

@@ -17,7 +17,6 @@ from gymnasium.wrappers import (
     TimeAwareObservation,
     TransformAction,
 )
-from refusals import refuses
 
 from replaybench.envs.foreign.gymnasium_plant import GymnasiumPlant, _plant_of
 from replaybench.envs.population import PopulationEnv
@@ -25,6 +24,7 @@ from replaybench.envs.registry import make_plant, plant_class
 from replaybench.evidence.contracts import difference, rollout
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.streams import Stream
+from tests.helpers.refusals import refuses
 
 TASKS = ("gymnasium:Pendulum-v1", "gymnasium:MountainCarContinuous-v0", "gymnasium:Hopper-v5")
 CHOICES = ("gymnasium:CartPole-v1", "gymnasium:Acrobot-v1")

@@ -7,9 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from declared import declared
 from numpy.typing import NDArray
-from refusals import refuses
 from scipy import stats
 
 from replaybench.envs.bullet.reacher import BulletReacher
@@ -23,6 +21,8 @@ from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.population import PopulationEnv
+from tests.helpers.declared import declared
+from tests.helpers.refusals import refuses
 
 Vector = NDArray[np.float64]
 

@@ -8,9 +8,7 @@ import gymnasium
 import mujoco
 import numpy as np
 import pytest
-from refusals import refuses
 from scipy import stats
-from tiers import slow
 
 from replaybench.envs.mujoco.arms import LINKS, AcerReacher3
 from replaybench.envs.mujoco.plant import BLOWN_UP, MujocoEngine, MujocoPlant, gymnasium_assets, load_model
@@ -19,6 +17,8 @@ from replaybench.envs.registry import make_plant
 from replaybench.evidence.contracts import difference
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.streams import Stream
+from tests.helpers.refusals import refuses
+from tests.helpers.tiers import slow
 
 TASKS = ("Hopper", "Walker2d", "HalfCheetah", "Swimmer", "Ant", "Humanoid", "Reacher", "InvertedDoublePendulum")
 CAN_FALL = ("Hopper", "Walker2d", "Humanoid", "InvertedDoublePendulum")

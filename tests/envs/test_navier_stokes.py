@@ -6,7 +6,6 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from refusals import refuses
 
 from replaybench.envs.flow.navier_stokes import bodies
 from replaybench.envs.flow.navier_stokes import engine as engines
@@ -16,6 +15,7 @@ from replaybench.envs.flow.navier_stokes.engine import PHASES, NavierStokes, Wak
 from replaybench.envs.flow.navier_stokes.solver import Grid, Solver
 from replaybench.envs.flow.plant import LEFT, Drafting
 from replaybench.envs.population import PopulationEnv
+from tests.helpers.refusals import refuses
 
 
 def noise(*shape: int) -> np.ndarray:

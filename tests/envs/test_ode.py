@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from declared import declared
 from scipy.integrate import solve_ivp
 
 from replaybench.envs.interface.plant import Params, Vector
@@ -17,6 +16,7 @@ from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
 from replaybench.envs.ode.plant import HALVINGS, OdePlant, describe_steps, step_choice, try_functions, wrap_angle
 from replaybench.envs.population import PopulationEnv
 from replaybench.runtime.errors import UserError
+from tests.helpers.declared import declared
 
 
 def test_parameters_are_the_printed_ones() -> None:

@@ -7,11 +7,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from refusals import refuses
 
 from replaybench.envs.ode.pendulum import Pendulum
 from replaybench.envs.population import PopulationEnv
 from replaybench.runtime.errors import UserError
+from tests.helpers.refusals import refuses
 
 
 def actions(env: PopulationEnv, steps: int) -> np.ndarray:

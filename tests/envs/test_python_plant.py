@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from refusals import refuses
 from scipy.linalg import expm
-from tiers import slow
 
 from replaybench.envs import registry
 from replaybench.envs.foreign.dm_suite import SuiteMember, SuitePlant
@@ -23,6 +21,8 @@ from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant, missing, plant_class
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.streams import Stream
+from tests.helpers.refusals import refuses
+from tests.helpers.tiers import slow
 
 Vector = NDArray[np.float64]
 

@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from refusals import refuses
 
 from replaybench.envs.ode.magman import Magman
 from replaybench.envs.registry import PLANTS, is_installed, make_plant, missing, plant_class, plant_names
+from tests.helpers.refusals import refuses
 
 EXAMPLE = Path(__file__).parents[2] / "replaybench" / "examples" / "cart_pole.py"
 

@@ -10,12 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cells import run_here
-from commands import Capsys, Patch, call, refused
-from made_results import made_results
-from refusals import refuses
 from rich.console import Console
-from tiers import slow
 
 from benchmarks.evidence.advice_evidence import evidence
 from replaybench.envs.interface.plant import Params, Vector
@@ -35,6 +30,11 @@ from replaybench.experiments.dataset import add_scores
 from replaybench.experiments.results_file import write_results
 from replaybench.experiments.study import Study
 from replaybench.replay.strategies.notation import parse
+from tests.helpers.cells import run_here
+from tests.helpers.commands import Capsys, Patch, call, refused
+from tests.helpers.made_results import made_results
+from tests.helpers.refusals import refuses
+from tests.helpers.tiers import slow
 
 QUIET = Traits(noise=0.0, authority=0.2, decay=1.0, symmetry=1.0, memory=np.inf)
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import Capsys, Patch, call, refused
-from recorded import Arrays, buffer, collect
-from refusals import refuses
 
 from replaybench.envs.ode.pendulum import Pendulum
 from replaybench.evidence.advice.advise import advise_on_buffer
+from tests.helpers.commands import Capsys, Patch, call, refused
+from tests.helpers.recorded import Arrays, buffer, collect
+from tests.helpers.refusals import refuses
 
 EPISODES, STEPS = 40, Pendulum().steps_per_episode(50)
 

@@ -11,11 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
-from commands import Capsys, Patch
-from made_results import made_results
-from refusals import refuses
 from rich.console import Console
-from tiers import slow
 
 from benchmarks.evidence import verdict_errors
 from benchmarks.tables.claims import why_not
@@ -44,6 +40,10 @@ from replaybench.experiments.study_record import resolved, write_toml
 from replaybench.reports.figures import claims as show
 from replaybench.reports.figures.claims import MARKS, claims_figure, parts, still_needed, verdict_text
 from replaybench.runtime.atomic import MARK
+from tests.helpers.commands import Capsys, Patch
+from tests.helpers.made_results import made_results
+from tests.helpers.refusals import refuses
+from tests.helpers.tiers import slow
 
 PRESET = "debruin2018/fig12"
 BETTER = Claim(

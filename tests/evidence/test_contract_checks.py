@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Capsys, Patch, call
-from tiers import slow
 
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant
@@ -15,6 +13,8 @@ from replaybench.evidence import contracts as plant_contract
 from replaybench.evidence.contract_checks import LEARNER, learner_cell
 from replaybench.evidence.contracts import PLANT, STRATEGY, TOO_WEAK, Case, checked
 from replaybench.replay.strategies.notation import RETENTIONS, SAMPLINGS, WEIGHTINGS, parse
+from tests.helpers.commands import Capsys, Patch, call
+from tests.helpers.tiers import slow
 
 EXAMPLES = Path(__file__).parents[2] / "replaybench" / "examples"
 

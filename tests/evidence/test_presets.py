@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from commands import Patch
-from refusals import refuses
 from rich.console import Console
-from tiers import slow
 
 from replaybench.data.run_folder import RunFolder
 from replaybench.evidence import preset as reproduce
@@ -22,6 +19,9 @@ from replaybench.experiments import progress as plain_lines
 from replaybench.experiments.plan import plan_warnings
 from replaybench.experiments.study import Cell
 from replaybench.experiments.study_record import resolved, write_toml
+from tests.helpers.commands import Patch
+from tests.helpers.refusals import refuses
+from tests.helpers.tiers import slow
 
 SOME = ("debruin2018/fig3", "debruin2018/fig12")
 

@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refusals import refuses
 from scipy.io import savemat
 
 from replaybench.data.logs.log import Log, read_log
@@ -27,6 +26,7 @@ from replaybench.exchange.log_columns import Missing, control_rate, reserved_nam
 from replaybench.exchange.logs_to_buffer import convert
 from replaybench.exchange.recording import Arrays, Summary
 from replaybench.runtime.errors import UserError
+from tests.helpers.refusals import refuses
 
 NAMES = ("time", "angle", "angular velocity", "voltage")
 UNITS = ("s", "rad", "rad/s", "V")

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from refusals import refuses
 from rich.console import Console
 from scipy.integrate import solve_ivp
 from scipy.io import savemat
@@ -30,6 +29,7 @@ from replaybench.exchange.log_columns import Missing, parse_columns
 from replaybench.exchange.logs_to_buffer import convert
 from replaybench.exchange.recording import action_dimensions, summary_table, warnings_about
 from replaybench.reports.inspection.composition import Visits, plant_axes
+from tests.helpers.refusals import refuses
 
 Table = dict[str, NDArray[np.float64]]
 

@@ -11,11 +11,8 @@ import minari
 import numpy as np
 import pyarrow
 import pytest
-from commands import Capsys, Patch, call, refused
 from numpy.typing import NDArray
 from pyarrow import parquet
-from recorded import buffer, collect
-from refusals import refuses
 from scipy.io import savemat
 
 from replaybench.baselines.references import Reference, reference
@@ -27,6 +24,9 @@ from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant
 from replaybench.exchange.minari_export import export_buffer
 from replaybench.exchange.minari_import import convert_dataset
+from tests.helpers.commands import Capsys, Patch, call, refused
+from tests.helpers.recorded import buffer, collect
+from tests.helpers.refusals import refuses
 
 NAME = "replaybench/pendulum/full-per-v0"
 STEPS = 200  # of an episode at 50 Hz

@@ -10,11 +10,6 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 import pytest
-from cells import small_study
-from commands import Capsys, Patch
-from drawn_studies import UNKNOWN, USABLE
-from recorded import buffer, collect
-from refusals import refuses
 
 from replaybench.baselines.references import Reference
 from replaybench.controllers.algorithms.acer import ACERConfig
@@ -41,6 +36,11 @@ from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.notation import parse
 from replaybench.reports.page.report import show_report
 from replaybench.runtime.configuration import merged
+from tests.helpers.cells import small_study
+from tests.helpers.commands import Capsys, Patch
+from tests.helpers.drawn_studies import UNKNOWN, USABLE
+from tests.helpers.recorded import buffer, collect
+from tests.helpers.refusals import refuses
 
 
 def replayed(recording: Recording, strategy: str, updates: int = 3, learner: str = "DDPG", **options: Any) -> Outcome:

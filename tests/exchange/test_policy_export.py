@@ -9,9 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cells import small_study
-from commands import Capsys, Patch, call
-from refusals import refuses
 
 from replaybench.controllers.interface.agent import LearnerSetting, Task
 from replaybench.controllers.policies.policy import policy_facts
@@ -22,6 +19,9 @@ from replaybench.data.run_folder import RunFolder
 from replaybench.exchange.policy_export import ExportForm, export_policy
 from replaybench.experiments.cell_lookup import find_file
 from replaybench.runtime.errors import UserError
+from tests.helpers.cells import small_study
+from tests.helpers.commands import Capsys, Patch, call
+from tests.helpers.refusals import refuses
 
 
 def stored(folder: Path, plant: str = "PendulumDCSC") -> Path:

@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cells import DRIFTING, advanced, assert_reads_back, assert_resumes, small_cell, updates_of
 from scipy import stats
-from tiers import slow
 
 from replaybench.controllers.algorithms.ddpg import DDPG
 from replaybench.controllers.learner import Learner
@@ -25,6 +23,8 @@ from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.streams import Stream
+from tests.helpers.cells import DRIFTING, advanced, assert_reads_back, assert_resumes, small_cell, updates_of
+from tests.helpers.tiers import slow
 
 
 def make_cell(strategy: str = "FULL[PER+IS]", **changes: Any) -> Cell:

@@ -12,10 +12,6 @@ import h5py
 import numpy as np
 import pytest
 import xarray as xr
-from cells import small_cell, small_study
-from commands import Capsys, refused
-from drawn_studies import USABLE, Rewards, stored
-from refusals import refuses
 
 from replaybench.data.record import write_record
 from replaybench.experiments import dataset, results_file
@@ -26,6 +22,10 @@ from replaybench.experiments.study import Cell
 from replaybench.experiments.tables import noise_tables, score_tables
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.provenance import Code, ComputeSession, session_facts
+from tests.helpers.cells import small_cell, small_study
+from tests.helpers.commands import Capsys, refused
+from tests.helpers.drawn_studies import USABLE, Rewards, stored
+from tests.helpers.refusals import refuses
 
 EPISODES = 20
 CODES = [Code(sha, dirty, {}, "one", "here", "os") for sha, dirty in (("abc", True), ("abc", False), (None, None))]

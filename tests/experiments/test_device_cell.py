@@ -10,8 +10,6 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from cells import DRIFTING, advanced, assert_equal_files, run_here, small_study, until
-from commands import Capsys, Patch, call, printed, refused
 from numpy.typing import NDArray
 from rich.console import Console
 
@@ -28,6 +26,8 @@ from replaybench.experiments.cell_lookup import load_policy
 from replaybench.experiments.study import Cell, Study
 from replaybench.replay.buffer_file import load_replay
 from replaybench.runtime.errors import UserError
+from tests.helpers.cells import DRIFTING, advanced, assert_equal_files, run_here, small_study, until
+from tests.helpers.commands import Capsys, Patch, call, printed, refused
 
 pytestmark = pytest.mark.slow  # each test compiles C++
 PENDULUM_V1 = Path(__file__).parents[2] / "benchmarks/speed/peers/pendulum_v1.py"

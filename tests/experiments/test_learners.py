@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cells import small_study
 from numpy.typing import NDArray
 
 from replaybench.controllers.registry import LEARNERS
@@ -23,6 +22,7 @@ from replaybench.experiments.study import Study
 from replaybench.replay.strategies.notation import parse
 from replaybench.reports.figures.learning_curves import metric_curves
 from replaybench.runtime.errors import UserError
+from tests.helpers.cells import small_study
 
 CART = "gymnasium:CartPole-v1"
 

@@ -11,8 +11,6 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from cells import small_study
-from commands import Capsys, Patch
 from rich.console import Console
 
 from replaybench.baselines.references import kept_at
@@ -29,6 +27,8 @@ from replaybench.replay.strategies.notation import parse
 from replaybench.reports import cell_table as plan_report
 from replaybench.reports.cell_table import show_plan
 from replaybench.runtime.kernel import NotCompiledError
+from tests.helpers.cells import small_study
+from tests.helpers.commands import Capsys, Patch
 
 FADING = {"exploration": {"decay_episodes": 2}}
 

@@ -14,8 +14,6 @@ from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
-from cells import small_cell, small_study
-from commands import Capsys, Patch
 from rich.console import Console
 
 from replaybench.data.record import write_record
@@ -29,6 +27,8 @@ from replaybench.experiments.study_record import write_provenance
 from replaybench.reports import watch
 from replaybench.reports.watch import view, watch_run
 from replaybench.runtime.errors import UserError
+from tests.helpers.cells import small_cell, small_study
+from tests.helpers.commands import Capsys, Patch
 
 STRATEGIES = ("FIFO[Uniform]", "FULL[PER]")
 REFERENCE = event("reference", plant="PendulumDCSC", frequency=50.0, noise=0.0, random=-160.0, dp=-20.0, usable=True)

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cells import DRIFTING, advanced, assert_reads_back, assert_resumes, small_study, updates_of
 
 from replaybench.baselines.controllers import run_episode
 from replaybench.experiments.calibration import estimate
@@ -15,6 +14,7 @@ from replaybench.experiments.study import Cell, Study
 from replaybench.replay.strategies.interface import Context
 from replaybench.replay.strategies.recent import ERE
 from replaybench.runtime.errors import UserError
+from tests.helpers.cells import DRIFTING, advanced, assert_reads_back, assert_resumes, small_study, updates_of
 
 STEPS = 20
 """Of the plant's longest episode."""

@@ -13,8 +13,6 @@ from unittest.mock import ANY, Mock
 import numpy as np
 import pytest
 import xarray as xr
-from cells import small_study
-from drawn_studies import USABLE, stored
 from matplotlib.figure import Figure
 from rich.console import Console
 
@@ -43,6 +41,8 @@ from replaybench.experiments.text_table import Collector, FittedTable
 from replaybench.reports.figures.distributions import paired_differences, performance_profiles
 from replaybench.reports.figures.style import style
 from replaybench.runtime.errors import UserError
+from tests.helpers.cells import small_study
+from tests.helpers.drawn_studies import USABLE, stored
 
 GOOD = dataclasses.replace(
     USABLE, lqr=-140.0, interpolated=-21.0, nodes=(280, 211), actions=15, sweeps=90, rule="converged", change=0.0031

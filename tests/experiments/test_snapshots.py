@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cells import advanced, small_cell
 
 from replaybench.baselines.grid_choice import reference_solution
 from replaybench.controllers.interface.agent import Task
@@ -19,6 +18,7 @@ from replaybench.experiments.cell import CellRun
 from replaybench.experiments.snapshots import PIXELS, Snapshots, Solved, pixel_states, read_solved, solved_surfaces
 from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.errors import UserError
+from tests.helpers.cells import advanced, small_cell
 
 
 def finished(strategy: str) -> CellRun:

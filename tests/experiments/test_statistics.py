@@ -8,10 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cells import small_study
-from drawn_studies import USABLE, stored
 from scipy.stats import beta, binom, binomtest, bootstrap, false_discovery_control, permutation_test, trim_mean
-from tiers import slow
 
 from benchmarks.evidence.interval_coverage import CONTRASTS, SCORES, simulate, verdicts
 from replaybench.evidence.preset import read_preset
@@ -21,6 +18,9 @@ from replaybench.experiments.effects import Effect, flipped, holm, improvement, 
 from replaybench.experiments.statistics import Statistic, interquartile_mean, interval, score
 from replaybench.experiments.study import Cell
 from replaybench.reports.figures.maps import advantage_map
+from tests.helpers.cells import small_study
+from tests.helpers.drawn_studies import USABLE, stored
+from tests.helpers.tiers import slow
 
 
 def test_scores_of_hand_made_curves() -> None:

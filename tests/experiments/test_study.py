@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
-from cells import advanced, assert_reads_back, small_cell, small_study, updates_of
 from numpy.typing import NDArray
 from rich.console import Console
 
@@ -33,6 +32,7 @@ from replaybench.reports.cell_table import show_plan
 from replaybench.runtime.configuration import build
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.version import NUMERICS_VERSION, PARTIAL_VERSION
+from tests.helpers.cells import advanced, assert_reads_back, small_cell, small_study, updates_of
 
 BASE = 'name = "x"\nplants = ["Pendulum"]\nstrategies = ["FIFO[Uniform]"]\nseeds = 4\nepisodes = 10\n'
 HUGE = f"0x{'f' * 5000}"  # not a digit too many for a parser, but for whoever writes it out

@@ -19,8 +19,6 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from cells import advanced, run_here, small_study
-from commands import Patch
 from rich.console import Console
 
 from replaybench.api import sweep
@@ -41,6 +39,8 @@ from replaybench.experiments.sweep import run_sweep
 from replaybench.replay.strategies.notation import parse
 from replaybench.runtime import provenance
 from replaybench.runtime.errors import UserError
+from tests.helpers.cells import advanced, run_here, small_study
+from tests.helpers.commands import Patch
 
 TINY = small_study(seeds=1, episodes=2, greedy_every=1, capacity=500)
 

@@ -16,10 +16,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import xarray as xr
-from cells import assert_equal_files, run_here
-from commands import Capsys, Patch, call, refused
 from distributed import Client
-from tasks import die, die_once, leave, thread_settings
 
 from replaybench.data.record import read_header
 from replaybench.data.run_folder import RunFolder
@@ -30,6 +27,9 @@ from replaybench.experiments.progress import Report, Round
 from replaybench.experiments.results_file import read_results
 from replaybench.experiments.workers import Job, check_cluster, run_locally
 from replaybench.runtime.errors import UserError
+from tests.helpers.cells import assert_equal_files, run_here
+from tests.helpers.commands import Capsys, Patch, call, refused
+from tests.helpers.tasks import die, die_once, leave, thread_settings
 
 LIMIT = 240
 

@@ -11,7 +11,6 @@ import typing
 from typing import Any
 
 import numpy as np
-from golden_store import Measured
 
 from replaybench.controllers.interface.exploration import ExplorationConfig
 from replaybench.controllers.networks.network import MemoryConfig
@@ -19,6 +18,7 @@ from replaybench.controllers.registry import LEARNERS, load_learner
 from replaybench.experiments.cell import CellRun
 from replaybench.experiments.study import Study
 from replaybench.replay.strategies.notation import REFER
+from tests.golden.golden_store import Measured
 
 MEMBERS, UPDATING = 2, 3
 MEMORY = {"layers": 1, "units": 8, "window": 4, "burn_in": 2}

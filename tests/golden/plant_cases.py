@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from golden_store import WITH, Measured
 
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant, missing, plant_names
+from tests.golden.golden_store import WITH, Measured
 
 EXAMPLES = Path(__file__).parents[2] / "replaybench" / "examples"
 MEMBERS, STEPS = 2, 12

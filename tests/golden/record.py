@@ -1,4 +1,4 @@
-"""Store the golden numbers of the present version: `python tests/golden/record.py [--unreleased]`.
+"""Store the golden numbers of the present version: `python -m tests.golden.record [--unreleased]`.
 
 New cases are added. Numbers that are there already are replaced only with `--unreleased`, which says that no results
 have been made with this version's old numbers yet: otherwise raise `NUMERICS_VERSION` first.
@@ -6,8 +6,8 @@ have been made with this version's old numbers yet: otherwise raise `NUMERICS_VE
 
 import sys
 
-from golden_store import differing, plain, store, stored
-from test_numerics_version import KINDS
+from tests.golden.golden_store import differing, plain, store, stored
+from tests.golden.test_numerics_version import KINDS
 
 
 def main(unreleased: bool) -> int:

@@ -5,11 +5,10 @@ import tempfile
 from pathlib import Path
 from unittest import mock
 
-from golden_store import Measured
-
 from replaybench.baselines.references import reference
 from replaybench.envs.registry import make_plant
 from replaybench.runtime.kernel import cache_dir
+from tests.golden.golden_store import Measured
 
 CASES = ("PendulumDCSC", "Magman", "Pendulum")
 

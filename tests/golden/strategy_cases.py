@@ -8,7 +8,6 @@ whole numbers, so that one other draw shows.
 from typing import Any
 
 import numpy as np
-from golden_store import Measured
 
 from replaybench.data.batch import TraceRule
 from replaybench.evidence.contracts import _Model
@@ -17,6 +16,7 @@ from replaybench.replay.storage.slots import STEP, Unit, episode, segment
 from replaybench.replay.strategies.interface import Context
 from replaybench.replay.strategies.notation import ENTRIES, RETENTIONS, SAMPLINGS, WEIGHTINGS, parse
 from replaybench.runtime.errors import UserError
+from tests.golden.golden_store import Measured
 
 MEMBERS, CAPACITY, BATCH, STEPS, EPISODES, UPDATES = 2, 64, 8, 20, 12, 4
 FIELDS = {**step_fields(2, 1), "exploration": 1}

@@ -1,19 +1,17 @@
 """Numbers may change only together with NUMERICS_VERSION, which is part of every cell's identity.
 
 If this fails, results made before the change must not be mixed with new ones: raise the version, in
-`replaybench.runtime.version`, and store the new numbers with `python tests/golden/record.py`. Cases come from the
+`replaybench.runtime.version`, and store the new numbers with `python -m tests.golden.record`. Cases come from the
 registries: what is new fails here until its numbers are stored, which the same command does.
 """
 
 from types import ModuleType
 
-import learner_cases
-import plant_cases
 import pytest
-import reference_cases
-import strategy_cases
-from golden_store import WITH, differing, plain, stored
-from tiers import slow
+
+from tests.golden import learner_cases, plant_cases, reference_cases, strategy_cases
+from tests.golden.golden_store import WITH, differing, plain, stored
+from tests.helpers.tiers import slow
 
 KINDS: dict[str, ModuleType] = {
     "learners": learner_cases,

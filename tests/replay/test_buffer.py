@@ -5,8 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from buffers import FIELDS, fill, make, saved
-from tiers import slow
 
 from replaybench.evidence.contracts import difference
 from replaybench.replay.buffer import Replay, newest_batch
@@ -14,6 +12,8 @@ from replaybench.replay.orders.priority_sums import AgeLog
 from replaybench.replay.orders.rank_order import RankOrder
 from replaybench.replay.strategies.interface import Context
 from replaybench.runtime.errors import UserError
+from tests.helpers.buffers import FIELDS, fill, make, saved
+from tests.helpers.tiers import slow
 
 
 def test_strategies_that_go_by_error_ask_for_it() -> None:

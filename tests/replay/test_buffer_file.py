@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from buffers import ALARM, fill, make
 from scipy.stats import chi2
 
 from replaybench.data.record import read_record, write_record
@@ -21,6 +20,7 @@ from replaybench.replay.storage.slots import STEP, Unit, segment
 from replaybench.replay.strategies.interface import Context
 from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.errors import UserError
+from tests.helpers.buffers import ALARM, fill, make
 
 MEMBERS = (4, 7, 9)
 STRATEGIES = ("FULL[PER+IS]", "Drop(0.3)*TDE[ERE+PER]", "Resv[PERprop+FIS]", "Expl[AER]")

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from naive import rank_segments
 from numpy.typing import NDArray
-from tiers import slow
 
 from replaybench.replay.orders import priority_sums, rank_order
 from replaybench.replay.orders.priority_sums import AgeLog, SumState, cover_range, cover_search, make_sums, new_cover
 from replaybench.replay.orders.rank_law import first_sums, partial_sum, ranks_below, segment_edges
 from replaybench.replay.orders.rank_order import INNER, LEAF, NODES, SIZE, RankOrder, order_select
 from replaybench.runtime.kernel import kernel
+from tests.helpers.naive import rank_segments
+from tests.helpers.tiers import slow
 
 
 @kernel

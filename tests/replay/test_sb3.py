@@ -20,13 +20,13 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
-from tiers import slow
 
 from replaybench.replay.sb3.buffer import FEEDBACK, StrategyReplayBuffer
 from replaybench.replay.sb3.learners import StrategyDDPG, StrategyLearner, StrategySAC, StrategyTD3
 from replaybench.replay.storage.returns import n_step_returns
 from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.errors import UserError
+from tests.helpers.tiers import slow
 
 BOX = spaces.Box(-1, 1, (3,), np.float32)
 ACTION = spaces.Box(-2, 2, (2,), np.float32)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from buffers import FIELDS, FarRule, make, saved
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +19,7 @@ from replaybench.replay.buffer_file import load_replay, replay_arrays, replay_fa
 from replaybench.replay.storage.slots import STEP, Unit, episode, segment
 from replaybench.replay.strategies.notation import RETENTIONS, parse
 from replaybench.runtime.errors import UserError
+from tests.helpers.buffers import FIELDS, FarRule, make, saved
 
 MEMBERS, BATCH, DISCOUNT = 3, 4, np.float32(0.5)
 FORMS = [*RETENTIONS, "Drop(0.3)*FIFO", "Drop(0.3)*Resv", "Drop(0.3)*FarPol"]

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import call
-from made_results import HOSTILE, made_results
-from made_snapshots import add_snapshots
 
 from replaybench.experiments.dataset import add_scores
 from replaybench.experiments.results_file import write_results
+from tests.helpers.commands import call
+from tests.helpers.made_results import HOSTILE, made_results
+from tests.helpers.made_snapshots import add_snapshots
 
 ENDS = (0.9, 0.7, 0.71, 0.3, 0.5)
 """Ends of the curves of the five strategies."""

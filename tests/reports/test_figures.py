@@ -8,14 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
-from cells import small_study
-from drawn_studies import DP, RANDOM, TOO_CLOSE, UNKNOWN, USABLE, caption, line, plant_results, results
-from made_results import made_results
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.image import imread
 from matplotlib.text import Annotation
 from rich.console import Console
-from tiers import slow
 
 from replaybench.baselines.fuzzy_q_iteration import solve
 from replaybench.baselines.grid import plant_grid
@@ -41,6 +37,10 @@ from replaybench.reports.figures.maps import color_map, condition_map
 from replaybench.reports.figures.scores import response, score_dots
 from replaybench.reports.figures.style import PAPER, all_series, luminance, new_figure, panels_across, save, style
 from replaybench.runtime.errors import UserError
+from tests.helpers.cells import small_study
+from tests.helpers.drawn_studies import DP, RANDOM, TOO_CLOSE, UNKNOWN, USABLE, caption, line, plant_results, results
+from tests.helpers.made_results import made_results
+from tests.helpers.tiers import slow
 
 ALWAYS, RESPONSES = ("learning_curves", "scores"), ("response_noise", "response_frequency")
 COMPARED = ("differences", "profiles")  # of studies with several seeds; differences need several strategies, too

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import Capsys, Patch
 from PIL import Image, ImageSequence
 
 from replaybench.controllers.interface.agent import LearnerSetting, Task
@@ -24,6 +23,7 @@ from replaybench.envs.registry import make_plant
 from replaybench.reports.films import Scene, check_output, random_actions, shots, show
 from replaybench.reports.time_series import show_episode
 from replaybench.runtime.errors import UserError
+from tests.helpers.commands import Capsys, Patch
 
 EXAMPLES = Path(__file__).parents[2] / "replaybench" / "examples"
 

@@ -9,10 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cells import small_study
-from commands import Capsys, Patch, call, refused
 from numpy.typing import NDArray
-from tiers import slow
 
 from replaybench.data.record import read_record, write_record
 from replaybench.data.run_folder import RunFolder
@@ -31,6 +28,9 @@ from replaybench.reports.inspection import composition
 from replaybench.reports.inspection.composition import Composition, FloatHistogram, Visits, measure
 from replaybench.reports.inspection.composition_report import SHARES, bar, histogram_edges
 from replaybench.runtime.errors import UserError
+from tests.helpers.cells import small_study
+from tests.helpers.commands import Capsys, Patch, call, refused
+from tests.helpers.tiers import slow
 
 Stored = Callable[[str], Path]
 

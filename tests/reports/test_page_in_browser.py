@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_results import HOSTILE
+
+from tests.helpers.made_results import HOSTILE
 
 pytestmark = pytest.mark.slow
 

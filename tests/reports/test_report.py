@@ -12,10 +12,6 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 import xarray as xr
-from commands import Patch
-from made_results import HOSTILE, made_results
-from made_snapshots import ROUNDS, add_snapshots
-from tiers import slow
 
 from replaybench.data.record import write_record
 from replaybench.experiments.dataset import AXES, add_scores
@@ -27,6 +23,10 @@ from replaybench.reports.page.report_data import Point, read_report_data
 from replaybench.reports.page.scores import responses_section, scores_section, strategies_section
 from replaybench.reports.page.summary import summarise
 from replaybench.runtime.errors import UserError
+from tests.helpers.commands import Patch
+from tests.helpers.made_results import HOSTILE, made_results
+from tests.helpers.made_snapshots import ROUNDS, add_snapshots
+from tests.helpers.tiers import slow
 
 
 def study(folder: Path, *ends: float, seeds: int = 8, plants: int = 1) -> Path:

@@ -13,13 +13,13 @@ import llvmlite.binding
 import mpmath  # type: ignore[import-untyped]
 import numpy as np
 import pytest
-from naive import Random
 from numba import njit
 from numpy._core import _multiarray_umath as umath  # type: ignore[attr-defined]
 
 from replaybench.runtime import trigonometry
 from replaybench.runtime.elementwise import nearest_level
 from replaybench.runtime.streams import PURPOSES, Stream
+from tests.helpers.naive import Random
 
 
 @pytest.mark.parametrize("purpose", PURPOSES)

@@ -10,7 +10,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from commands import Patch
 
 from replaybench.controllers.registry import LEARNERS, load_learner
 from replaybench.envs.ode.plant import OdePlant
@@ -22,6 +21,7 @@ from replaybench.runtime import user_file
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.source_hash import made_of
 from replaybench.runtime.user_file import InFile, Registry, canonical, class_in_file, imports_only, located, names_from
+from tests.helpers.commands import Patch
 
 FILE = """
 from replaybench.replay.strategies.interface import Retention, RunningRetention

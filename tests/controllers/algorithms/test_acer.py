@@ -7,17 +7,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from buffers import chi_square
-from cells import advanced, small_cell, updates_of
-from normalised import check_normalised
 from torch.distributions import Categorical, kl_divergence
-from torch_nets import TorchNet
 
 from replaybench.controllers.algorithms.acer import ACER, ACERConfig
 from replaybench.controllers.algorithms.acer_discrete import ACERDiscrete, ACERDiscreteConfig, _chosen, probabilities
 from replaybench.controllers.interface.agent import LearnerSetting, Task
 from replaybench.controllers.registry import load_learner
 from replaybench.runtime.streams import next_normal
+from tests.helpers.buffers import chi_square
+from tests.helpers.cells import advanced, small_cell, updates_of
+from tests.helpers.normalised import check_normalised
+from tests.helpers.torch_nets import TorchNet
 
 S, A, B, K = 3, 2, 4, 5
 TASK = Task(observation_size=S, action_size=A, discount=0.9, reward_scale=0.5)

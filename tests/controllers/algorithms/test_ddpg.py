@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from peers import TASK, A, B, Box, batch, check_updates, in_double, train
 from stable_baselines3 import DDPG as PeerDDPG
 from stable_baselines3 import TD3 as PeerTD3
 
@@ -14,6 +13,7 @@ from replaybench.controllers.algorithms.td3 import TD3, TD3BC, TD3BCConfig, TD3C
 from replaybench.controllers.interface.agent import LearnerSetting, NormaliseConfig
 from replaybench.controllers.networks.mlp import PopulationMLP
 from replaybench.runtime.streams import Stream
+from tests.helpers.peers import TASK, A, B, Box, batch, check_updates, in_double, train
 
 
 @pytest.mark.slow

@@ -6,13 +6,13 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from peers import TASK, A, B, Box, S, batch, check_updates, in_double, train
 from stable_baselines3 import DQN as PeerDQN
-from torch_nets import TorchNet
 
 from replaybench.controllers.algorithms.dqn import DQN, DQNConfig, choice_of
 from replaybench.controllers.algorithms.naf import NAF, NAFConfig
 from replaybench.controllers.interface.agent import LearnerSetting, Task
+from tests.helpers.peers import TASK, A, B, Box, S, batch, check_updates, in_double, train
+from tests.helpers.torch_nets import TorchNet
 
 LEVELS = 3
 

@@ -5,15 +5,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from peers import TASK, A, B, Box, S, check_updates, in_double, off_policy_batch, train
 from stable_baselines3 import SAC as PeerSAC
-from torch_nets import TorchNet, squashed_sample
 
 from replaybench.controllers.algorithms.sac import SAC, SACConfig
 from replaybench.controllers.interface.agent import LearnerSetting
 from replaybench.controllers.networks.network import Population
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.streams import Stream
+from tests.helpers.peers import TASK, A, B, Box, S, check_updates, in_double, off_policy_batch, train
+from tests.helpers.torch_nets import TorchNet, squashed_sample
 
 CRITICS = ("critic1", "critic2")
 FIRST = SACConfig(version="first", temperature=0.2, batch_size=B)

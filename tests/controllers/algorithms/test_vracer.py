@@ -5,8 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from peers import A, B, S, off_policy_batch, vracer_loss
-from torch_nets import TorchNet
 
 from replaybench.controllers.algorithms import vracer
 from replaybench.controllers.algorithms.vracer import SUCCESSORS, VRACER, FirstValue, VRACERConfig
@@ -14,6 +12,8 @@ from replaybench.controllers.interface.agent import LearnerSetting, NormaliseCon
 from replaybench.controllers.losses.refer import Q_RET, TRUNCATED, ReFER
 from replaybench.replay.strategies.strategy import ReFER as Both
 from replaybench.replay.strategies.strategy import ReFER1, ReFER2
+from tests.helpers.peers import A, B, S, off_policy_batch, vracer_loss
+from tests.helpers.torch_nets import TorchNet
 
 TASK = Task(observation_size=S, action_size=A, discount=0.9, reward_scale=0.5)
 

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from peers import TASK, A, B, S, off_policy_batch, vracer_loss
-from torch_nets import TorchNet
 
 from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
 from replaybench.controllers.algorithms.vracer import VRACER, VRACERConfig
@@ -23,6 +21,8 @@ from replaybench.controllers.policies.policy import Policy
 from replaybench.controllers.registry import load_learner
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.streams import Stream
+from tests.helpers.peers import TASK, A, B, S, off_policy_batch, vracer_loss
+from tests.helpers.torch_nets import TorchNet
 
 pytestmark = pytest.mark.slow  # recurrent networks compile for minutes
 M = 2

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 from numba import njit
-from tiers import slow
-from torch_nets import TorchNet
 
 from replaybench.controllers.algorithms.ddpg import DDPGConfig
 from replaybench.controllers.networks import mlp, tiles
 from replaybench.controllers.networks.mlp import ACTIVATIONS, PopulationMLP, Shape, activate, backward, forward
 from replaybench.controllers.networks.tiles import matmul, padded
 from replaybench.runtime.streams import Stream
+from tests.helpers.tiers import slow
+from tests.helpers.torch_nets import TorchNet
 
 M, B = 3, 5
 each_dtype = pytest.mark.parametrize("dtype", slow([np.float32, np.float64], only=[np.float64]))

@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from buffers import FIELDS, Model, chi_square, fill, make, saved
-from naive import rank_segments
 
 from replaybench.replay.buffer import Replay
 from replaybench.replay.storage.slots import STEP, segment
 from replaybench.replay.strategies.entry import Drop
 from replaybench.replay.strategies.notation import RETENTIONS, parse
 from replaybench.runtime.errors import UserError
+from tests.helpers.buffers import FIELDS, Model, chi_square, fill, make, saved
+from tests.helpers.naive import rank_segments
 
 
 @pytest.mark.parametrize(("capacity", "parts"), [(100, 3), (1999, 3), (5000, 10)])

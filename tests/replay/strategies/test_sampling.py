@@ -4,14 +4,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from buffers import chi_square, fill, make, saved, set_errors
-from naive import rank_segments
 from scipy.stats import binom
 
 from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.interface import Context
 from replaybench.replay.strategies.recent import ERE
 from replaybench.replay.strategies.weighting import binomial_tails
+from tests.helpers.buffers import chi_square, fill, make, saved, set_errors
+from tests.helpers.naive import rank_segments
 
 
 def schedule(ere: ERE, size: int, updates: int, progress: float = 0.0, stored: int | None = None) -> np.ndarray:

@@ -9,11 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from buffers import FIELDS, Model, fill, make, rule_for, saved
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from naive import NaiveReplay
-from tiers import each_once, slow
 
 from replaybench.replay.buffer import Replay
 from replaybench.replay.storage.slots import STEP, Unit, episode, segment
@@ -22,6 +19,9 @@ from replaybench.replay.strategies.interface import Context
 from replaybench.replay.strategies.notation import RETENTIONS, SAMPLINGS, parse
 from replaybench.replay.strategies.strategy import Strategy
 from replaybench.runtime.errors import UserError
+from tests.helpers.buffers import FIELDS, Model, fill, make, rule_for, saved
+from tests.helpers.naive import NaiveReplay
+from tests.helpers.tiers import each_once, slow
 
 ROOT, BATCH, EPISODE = 3, 5, 6
 EPISODES_OF_FULL = 400
