@@ -39,6 +39,8 @@ from replaybench.runtime.version import NUMERICS_VERSION, PARTIAL_VERSION
 
 GAMMA: Final = ":discount="
 """Text between the name of a learner and its discount, if the discount is an axis of the study."""
+VOLUME: Final = ":replay_volume="
+"""Text between the name of a learner and its replay volume, if the replay volume is an axis of the study."""
 
 Buffers = Literal["final", "compressed", "none"]
 """How the replay buffers of a cell are stored at its end."""
@@ -48,7 +50,7 @@ SINCE: Final = {"horizon_steps": 0, "evaluate_every_steps": 0, "evaluation_episo
 
 FINAL_EPISODES: Final = 100
 
-AXES = ("plants", "learners", "strategies", "noise", "frequency", "discount")
+AXES = ("plants", "learners", "strategies", "noise", "frequency", "discount", "replay_volume")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +66,7 @@ class Grid:
     noise: tuple[Noise, ...] = ()
     frequency: tuple[Hertz, ...] = ()
     discount: tuple[Discount, ...] = ()
+    replay_volume: tuple[configuration.Positive, ...] = ()
 
     def __post_init__(self) -> None:
         configuration.check(self, "[[grid]]")
@@ -98,6 +101,8 @@ class Study:
             seconds, and scales rewards accordingly (de Bruin et al., 2018, section 6.4). A number is the discount γ of
             a control step. A list of numbers is a further axis, and learners are then named `DDPG:discount=0.99`. The
             tables of plants and learners may also contain `discount`. The value of a learner takes precedence.
+        replay_volume: Mean number of replayed experiences for each new experience, in place of the learners' setting
+            `replays_per_experience`. A list is a further axis, and learners are then named `DDPG:replay_volume=8`.
         reference: Grid of the dynamic programming that defines the score 1. "converged" refines the plant's grid until
             the result no longer changes. "paper" uses the grid that the plant declares. By default, each plant has its
             own choice. Learning does not depend on this grid.
@@ -132,6 +137,7 @@ class Study:
     evaluate_every_steps: NonNegativeInt = 0
     evaluation_episodes: Count = 10
     discount: Literal["fixed", "horizon"] | Discount | tuple[Discount, ...] = "fixed"
+    replay_volume: configuration.Positive | tuple[configuration.Positive, ...] = ()
     reference: Rule | None = None
     buffers: Buffers = "final"
     replayed_noise: bool = False
@@ -151,6 +157,8 @@ class Study:
             _spell(table, self.folder or str(Path.cwd()))
         if isinstance(self.discount, int | float):
             object.__setattr__(self, "discount", (float(self.discount),))
+        if isinstance(self.replay_volume, int | float):
+            object.__setattr__(self, "replay_volume", (float(self.replay_volume),))
         if not self.name.isprintable() or not self.name or {"/", "\\"} & set(self.name) or self.name.startswith("."):
             raise UserError(f"study name {self.name!r} must be usable as a folder name")
         grids = self.grids()
@@ -163,7 +171,7 @@ class Study:
                     raise UserError(f"study {self.name!r}: [{key}.{name}] must be a table of settings, not {table!r}")
         for grid in grids:
             for axis in AXES:
-                if not getattr(grid, axis) and axis not in ("frequency", "discount"):
+                if not getattr(grid, axis) and axis not in ("frequency", "discount", "replay_volume"):
                     raise UserError(f"study {self.name!r}: {axis} is empty; list at least one")
             for plant in grid.plants:
                 if not plant.startswith(GYMNASIUM):
@@ -190,16 +198,16 @@ class Study:
         cells: dict[str, Cell] = {}
         plants: dict[Any, tuple[Plant, str]] = {}  # a cache, because fingerprints are slow
         with names_from(self.folder):
-            for plant, learner, strategy, noise, frequency, gamma in itertools.chain(*map(_combinations, self.grids())):
+            for plant, learner, *point, gamma, volume in itertools.chain(*map(_combinations, self.grids())):
                 discount = self._discount(plant, learner, gamma)
                 key = plant, *discount.values()
                 if key not in plants:
                     made = make_plant(plant, **{**self.plant.get(plant, {}), **discount})
                     plants[key] = made, made.fingerprint()
-                point = self._cell(plant, *plants[key], learner, strategy, noise, frequency, gamma)
+                block = self._cell(plant, *plants[key], learner, (point[0], point[1], point[2]), gamma, volume)
                 end = self.first_seed + self.seeds
-                for first in range(self.first_seed, end, point.members):
-                    cell = dataclasses.replace(point, first_member=first, members=min(point.members, end - first))
+                for first in range(self.first_seed, end, block.members):
+                    cell = dataclasses.replace(block, first_member=first, members=min(block.members, end - first))
                     cells.setdefault(cell.id, cell)
         return list(cells.values())
 
@@ -217,11 +225,12 @@ class Study:
         made: Plant,
         fingerprint: str,
         learner: str,
-        strategy: str,
-        noise: float,
-        rate: float | None,
+        point: tuple[str, float, float | None],
         gamma: float | None,
+        volume: float | None,
     ) -> Cell:
+        """Return the first cell of a plant, learner and point, which is a strategy, a noise and a control rate."""
+        strategy, noise, rate = point
         frequency = made.frequency if rate is None else rate
         steps = made.steps_per_episode(frequency) * self.episodes
         every = made.update_every if self.update_every is None else self.update_every
@@ -229,7 +238,10 @@ class Study:
         seen_states(made.name, made.state_names, observe)
         kind, config = load_learner(learner)
         _, table = _own_discount(config, configuration.merged(variant_settings(learner), self.learner.get(learner, {})))
+        if volume is not None:
+            table = {**table, "replays_per_experience": volume}
         settings = configuration.build(config, table, f"[learner.{learner}]")
+        axes = "" if gamma is None else f"{GAMMA}{gamma:.12g}", "" if volume is None else f"{VOLUME}{volume:.12g}"
         parsed = parse(strategy)
         if parsed.synth is not None:
             with_equations(made, str(parsed))
@@ -258,7 +270,7 @@ class Study:
             plant=plant,
             parameters=made.settings(),
             fingerprint=fingerprint,
-            learner=learner if gamma is None else f"{learner}{GAMMA}{gamma:.12g}",
+            learner="".join((learner, *axes)),
             settings=_settings(settings),
             strategy=str(parsed),
             noise=abs(float(noise)),  # ids differ between −0.0 and 0.0, and between an int and a float
@@ -322,8 +334,9 @@ def _settings(settings: Any) -> dict[str, Any]:
 
 
 def _combinations(grid: Grid) -> Iterable[tuple[Any, ...]]:
-    axes = (grid.plants, grid.learners, grid.strategies, grid.noise)
-    return itertools.product(*axes, grid.frequency or (None,), grid.discount or (None,))
+    """Yield a plant, learner, strategy, noise, control rate, discount and replay volume. The last three may be None."""
+    rates, discounts, volumes = grid.frequency or (None,), grid.discount or (None,), grid.replay_volume or (None,)
+    return itertools.product(grid.plants, grid.learners, grid.strategies, grid.noise, rates, discounts, volumes)
 
 
 def _own_discount(config: Any, table: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from replaybench.data.documents import read_json, read_toml
 from replaybench.data.record import read_header
 from replaybench.data.run_folder import RunFolder
-from replaybench.experiments.study import GAMMA, SINCE, Cell, Study
+from replaybench.experiments.study import GAMMA, SINCE, VOLUME, Cell, Study
 from replaybench.runtime.atomic import write_text
 from replaybench.runtime.configuration import build
 from replaybench.runtime.errors import UserError
@@ -72,8 +72,12 @@ def _origin(cell: Path) -> tuple[str, tuple[ComputeSession, ...]]:
 def resolved(study: Study, cells: Sequence[Cell], home: Path | None = None) -> Study:
     """Return an equivalent study with explicit settings of plants and learners, and with paths relative to `home`."""
     known = {name for grid in study.grids() for name in grid.learners}
-    names = {cell.id: cell.learner if cell.learner in known else cell.learner.rpartition(GAMMA)[0] for cell in cells}
-    learner = {names[cell.id]: dict(cell.settings) for cell in cells}
+    names = {cell.id: cell.learner if cell.learner in known else _without_axes(cell.learner) for cell in cells}
+    learner: dict[str, dict[str, Any]] = {}
+    for cell in cells:
+        by_axis = {"replays_per_experience"} if VOLUME in cell.learner else set()
+        own = {key: value for key, value in cell.settings.items() if key not in by_axis}
+        learner.setdefault(names[cell.id], {}).update(own)
     start = {names[cell.id]: cell.start for cell in cells if cell.start is not None}
     # The discount in a cell's parameters may come from its learner's table.
     plant = {cell.plant: {k: v for k, v in cell.parameters.items() if k != "discount"} for cell in cells}
@@ -85,6 +89,13 @@ def resolved(study: Study, cells: Sequence[Cell], home: Path | None = None) -> S
     return dataclasses.replace(study, learner=learner, plant=plant, start=start, folder=folder)
 
 
+def _without_axes(learner: str) -> str:
+    """Return the name of a learner without its discount and replay volume, if these are axes of the study."""
+    for axis in (VOLUME, GAMMA):
+        learner = learner.rpartition(axis)[0] or learner
+    return learner
+
+
 def write_toml(study: Study) -> str:
     """Return a study as text in TOML format."""
     return _toml_text(dataclasses.asdict(study))
@@ -94,7 +105,8 @@ def _toml_text(table: dict[str, Any]) -> str:
     grids = [("[[grid]]", {axis: values for axis, values in grid.items() if values}) for grid in table.pop("grid", ())]
     tables = {key: table.pop(key, {}) for key in ("learner", "plant", "start")}
     sections = [(f"[{key}.{toml_value(name)}]", each) for key in tables for name, each in tables[key].items()]
-    text = _lines({key: value for key, value in table.items() if value or key not in ("folder", "first_seed")})
+    left_out = {key for key in ("folder", "first_seed", "replay_volume") if not table.get(key)}
+    text = _lines({key: value for key, value in table.items() if key not in left_out})
     return text + "".join(f"\n{heading}\n{_lines(each)}" for heading, each in (*grids, *sections))
 
 

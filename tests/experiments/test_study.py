@@ -33,6 +33,7 @@ from replaybench.runtime.configuration import build
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.version import NUMERICS_VERSION, PARTIAL_VERSION
 from tests.helpers.cells import advanced, assert_reads_back, small_cell, small_study, updates_of
+from tests.helpers.refusals import refuses
 
 BASE = 'name = "x"\nplants = ["Pendulum"]\nstrategies = ["FIFO[Uniform]"]\nseeds = 4\nepisodes = 10\n'
 HUGE = f"0x{'f' * 5000}"  # not a digit too many for a parser, but for whoever writes it out
@@ -309,6 +310,28 @@ def test_a_discount_is_an_axis_or_one_plants_or_one_learners(tmp_path: Path) -> 
         for cell in cells:
             assert make_agent(cell, cell.make_plant()).task.discount == cell.gamma
         assert_reads_back(study, tmp_path)
+
+
+def test_the_replay_volume_is_an_axis_in_place_of_a_setting_of_learners(tmp_path: Path) -> None:
+    table = "[learner.DDPG]\nreplays_per_experience = 4\n"
+    volumes = {
+        "replay_volume = [2, 32]\n": {("DDPG:replay_volume=2", 2), ("DDPG:replay_volume=32", 32)},
+        "replay_volume = 2\n": {("DDPG:replay_volume=2", 2)},
+        "": {("DDPG", 4)},
+        "discount = [0.9]\n[[grid]]\nreplay_volume = [2]\n[[grid]]\n": {
+            ("DDPG:discount=0.9:replay_volume=2", 2),
+            ("DDPG:discount=0.9", 4),
+        },
+    }
+    for text, due in volumes.items():
+        study = read_study(write(tmp_path, BASE + text + table))
+        cells = study.cells()
+        assert {(cell.learner, cell.settings["replays_per_experience"]) for cell in cells} == due
+        for cell in cells:
+            agent = make_agent(cell, cell.make_plant())
+            assert agent.replays_per_experience == cell.settings["replays_per_experience"]
+        assert_reads_back(study, tmp_path)
+    refuses("replay_volume", small_study, replay_volume=-1.0)
 
 
 def test_the_discount_that_looks_the_farthest_decides_the_references(tmp_path: Path) -> None:
