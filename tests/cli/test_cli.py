@@ -121,7 +121,7 @@ def test_a_study_that_comes_along_runs_by_its_name(tmp_path: Path, monkeypatch: 
     """Unless there is a file of that name; a folder is none."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "demo").mkdir()
-    assert "demo: 15 cells" in printed(capsys, "sweep", "DEMO", *DRY)
+    assert "demo: 12 cells" in printed(capsys, "sweep", "DEMO", *DRY)
     (tmp_path / "demo").rmdir()
     (tmp_path / "demo").write_text('plants = ["Magman"]\nstrategies = ["FULL[PER]"]\n')
     assert "demo: 1 cell," in printed(capsys, "sweep", "demo", *DRY)
@@ -187,7 +187,7 @@ def test_baseline_takes_the_plants_own_parameters(tmp_path: Path, capsys: Capsys
     [
         (["swep"], "did you mean sweep?\n"),
         (["baseline", "Pendulum", "--inerta", "3"], "did you mean --inertia?\n"),
-        (["table", "x", "--strategy", "X"], "unknown option of table: '--strategy'; valid: --baseline"),
+        (["table", "x", "--strategy", "X"], "unknown option of table: '--strategy'; did you mean --strategies?"),
         (["table", "x", "-j", "2"], "-j"),
         (["sweep", "x.toml", "--bufers", "none"], "did you mean --buffers"),
         (["sweep", "demo", "--checkpoint-seconds", "nan"], "--checkpoint-seconds must be"),

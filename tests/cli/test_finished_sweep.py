@@ -379,7 +379,7 @@ def test_other_lines_do_not_disturb_a_format(run: Path, tmp_path: Path, capsys: 
 def test_a_finished_sweep_ends_with_verdicts_and_next_command(run: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     """All in 25 lines of 80 columns."""
     monkeypatch.setattr("replaybench.experiments.sweep.run_locally", run_here)
-    monkeypatch.setattr(f"{DRAWING}.draw_figures", lambda *_: [Path("a.png")])
+    monkeypatch.setattr(f"{DRAWING}.draw_figures", lambda *_: [run / "a.png"])
     monkeypatch.setattr("replaybench.cli.console._WIDTH", 80)
     again = ("sweep", run.parent / "study.toml", "--output", run)
     lines = printed(capsys, *again).splitlines()

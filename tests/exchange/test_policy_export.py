@@ -160,5 +160,6 @@ def test_a_run_finds_its_cells_by_any_path_of_a_file(tmp_path: Path) -> None:
     buffer.touch()
     for path in ("plants/own.py", "./plants/own.py", "../plants/own.py", "own.py"):
         assert find_file(tmp_path, None, "buffer", plant=f"{path}:Mine") == (buffer, None)
-    for other in ("plants/other.py:Mine", "plants/own.py:Other", "Mine"):
+    assert find_file(tmp_path, None, "buffer", plant="Mine") == (buffer, None), "as tables print it"
+    for other in ("plants/other.py:Mine", "plants/own.py:Other", "Other"):
         refuses("has no cell of plant", find_file, tmp_path, None, "buffer", plant=other)

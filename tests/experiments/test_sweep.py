@@ -331,6 +331,7 @@ def test_a_sweep_plans_once_and_leaves_out_what_another_one_finishes_meanwhile(
 
     def planned(*given: Any) -> Any:
         made = plan(*given)
+        claim(folder.path)
         run_cell(cell, folder.cell(cell.id), "final")
         return made
 

@@ -304,6 +304,7 @@ def metric_curves(data: xr.Dataset) -> Figure | None:
         finite = here.values[np.isfinite(here.values)]
         if finite.size and finite.min() > 0 and finite.max() > _DECADES * finite.min():
             axes.set_yscale("log")
+            style.plain_log_labels(axes.yaxis)
         axes.xaxis.get_major_locator().set_params(integer=True)
         name = names[row].removeprefix(PREFIX)
         axes.set_ylabel(_LABELS.get(name, name.replace("_", " ")) if column == 0 else "")

@@ -18,9 +18,10 @@ import matplotlib
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, Locator, MaxNLocator
+from matplotlib.ticker import FixedLocator, Locator, MaxNLocator, NullFormatter
 
 from replaybench.data.run_folder import AUTHOR, refuse_foreign
 from replaybench.experiments.dataset import runs_there
@@ -180,6 +181,12 @@ def all_series(data: xr.Dataset) -> list[Series]:
             )
         )
     return series
+
+
+def plain_log_labels(axis: Axis) -> None:
+    """Label a logarithmic axis with plain numbers: Matplotlib's own labels need its mathematics, which is off here."""
+    axis.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.set_minor_formatter(NullFormatter())
 
 
 @contextmanager

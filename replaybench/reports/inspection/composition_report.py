@@ -231,6 +231,7 @@ def _draw_histogram(axes: Axes, name: str, counted: composition.FloatHistogram) 
     if logarithmic:
         numbers = np.maximum(numbers, numbers[numbers > 0][0])
         axes.set_xscale("log")
+        style.plain_log_labels(axes.xaxis)
     edges = histogram_edges(float(numbers[0]), float(numbers[-1]), quantity.whole, logarithmic)
     heights, _ = np.histogram(numbers, edges, weights=counts)
     axes.stairs(100 * heights / counts.sum(), edges, fill=True, color=style.PALETTE[0])
@@ -259,7 +260,9 @@ def _draw_plane(figure: Figure, axes: Axes, visits: composition.Visits, plane: i
     shown: dict[str, Any] = {"origin": "lower", "aspect": "auto", "interpolation": "nearest", "cmap": "viridis"}
     norm = LogNorm(1, max(2, int(visits.plane[plane].max())))
     image = axes.imshow(counts, extent=(across.low, across.high, up.low, up.high), norm=norm, **shown)
-    figure.colorbar(image, ax=axes, label="experiences", pad=0.015, ticks=LogLocator(subs=(1, 2, 5)), format="%d")
+    ticks = LogLocator(subs=(1, 2, 5))
+    bar = figure.colorbar(image, ax=axes, label="experiences", pad=0.015, ticks=ticks, format="%d")
+    bar.minorticks_off()
     axes.set(xlabel=across.label, ylabel=up.label)
     style.label_angle(axes, across.periodic, 5)
     if isinstance(plant, OdePlant):

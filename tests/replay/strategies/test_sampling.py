@@ -166,7 +166,7 @@ def test_the_attended_state_is_needed() -> None:
 @pytest.mark.parametrize("alpha", [0.6, 8.0, 40.0])
 def test_an_error_of_zero_can_still_be_drawn(alpha: float) -> None:
     """Under a large α its priority would be too small for a float32; where all are 0, all are drawn alike."""
-    replay = make(f"FIFO[PERprop({alpha})]", capacity=8, batch=8)
+    replay = make(f"FIFO[PERprop(alpha={alpha})]", capacity=8, batch=8)
     fill(replay, 8)
     for _ in range(10):
         replay.annotate(replay.sample(), {"td_error": np.zeros((1, 8), np.float32)})
