@@ -108,7 +108,7 @@ WEIGHED: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize("name", slow(WEIGHED, only=["SAC, first version"]))
 def test_weights_of_samples_reach_their_own_losses(name: str) -> None:
-    """Importance weights scale what is fitted to targets, actor weights the actor and the temperature."""
+    """Importance weights scale the critics' losses, actor weights those of all other networks."""
     kind, config = WEIGHED[name]
     stays = {"weight": (False, True), "actor_weight": (True, False), "rate_factor": (True, True)}
     for zeroed, (of_actor, of_others) in stays.items():
@@ -118,7 +118,7 @@ def test_weights_of_samples_reach_their_own_losses(name: str) -> None:
         getattr(drawn, zeroed)[:] = 0.0
         agent.update(drawn)
         for name, network in learned.items():
-            still = of_actor if name in ("actor", "temperature") else of_others
+            still = of_actor if name in ("actor", "temperature", "value") else of_others
             fixed = name == "temperature" and config.temperature is not None
             assert np.array_equal(network.parameters, before[name]) == (still or fixed), (zeroed, name)
 

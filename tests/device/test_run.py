@@ -18,6 +18,7 @@ from replaybench.controllers.algorithms.sac import SAC, SACConfig
 from replaybench.controllers.algorithms.td3 import TD3, TD3Config
 from replaybench.controllers.interface.agent import LearnerSetting, NormaliseConfig
 from replaybench.controllers.interface.noise import GaussianNoise, ProcessNoise
+from replaybench.data.batch import SQUARED
 from replaybench.device.buffers import DeviceBuffers
 from replaybench.device.build import host_library
 from replaybench.device.plants import DevicePlant
@@ -289,7 +290,7 @@ def test_updates_are_those_of_the_cpu_with_the_same_experiences(plant: OdePlant,
             weight = np.ones((1, size), np.float32)
             batch = {name: np.ascontiguousarray(column[:, at]) for name, column in columns.items()}
             rest = {"weight": weight, "actor_weight": weight, "rate_factor": np.ones(1, np.float32), "columns": {}}
-            drawn: Any = SimpleNamespace(**batch, **rest)
+            drawn: Any = SimpleNamespace(**batch, **rest, critic_loss=SQUARED, steps=None)
             learner.update(drawn)
             done += 1
     assert done > 20

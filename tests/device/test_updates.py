@@ -13,6 +13,7 @@ from replaybench.controllers.algorithms.sac import SAC, SACConfig
 from replaybench.controllers.algorithms.td3 import TD3, TD3BC, TD3BCConfig, TD3Config
 from replaybench.controllers.interface.agent import LearnerSetting, Task
 from replaybench.controllers.learner import Learner
+from replaybench.data.batch import SQUARED
 from replaybench.device.build import device_code, host_library
 from replaybench.device.learners import DeviceLearner
 from replaybench.device.learners import check as check_learner
@@ -64,7 +65,7 @@ def batch(seed: int, learner: Learner) -> Any:
     return SimpleNamespace(
         observation=normal(s), action=np.tanh(normal(a)), reward=100 * normal(1), next_observation=normal(s),
         terminated=np.float32(uniform(1) < 0.2), weight=uniform(), actor_weight=uniform(),
-        rate_factor=np.ones(M, np.float32), columns={},
+        rate_factor=np.ones(M, np.float32), columns={}, critic_loss=SQUARED, steps=None,
     )  # fmt: skip
 
 

@@ -41,6 +41,8 @@ NOT_RUN = {
     "replaybench advise": "`test_advice.py` asks on a plant and on a run",
     "replaybench sweep demo --seeds 4 --output": "the demo was run by the README's line",
     "replaybench figures": "`test_figures.py` draws them in both styles",
+    "replaybench sweep benchmarks/": "150 seeds take hours; `test_presets.py` continues a small study",
+    "replaybench claims benchmarks/results/debruin2018-fig12 runs/": "`test_claims.py` joins the seeds of two folders",
     "replaybench reproduce": "`test_presets.py` runs one of the presets",
     "replaybench watch ": "`test_progress.py` watches a run",
     "git clone": "a placeholder stands for the address",
@@ -110,7 +112,7 @@ def run_page(page: str, done: set[tuple[str, ...]]) -> None:
     names = {"__name__": "__main__"}
     for line, language, text in blocks(page):
         if language == "sh":
-            for command in text.splitlines():
+            for command in text.replace("\\\n", " ").splitlines():
                 words = tuple(shlex.split(command, comments=True))
                 if not command.startswith(tuple(NOT_RUN)) and words not in done:
                     name, *others = shlex.split(with_cell(shortened(command)), comments=True)
