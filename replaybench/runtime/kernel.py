@@ -30,6 +30,8 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import _FunctionCompiler  # type: ignore[attr-defined]
 from numba.core.registry import CPUDispatcher
 
+from replaybench.runtime.errors import UserError
+
 # The environment alone configures Numba: a file `.numba_config.yaml` in the working folder may be a stranger's.
 config._config_fname = ""
 config.reload_config()
@@ -388,6 +390,8 @@ def kernel(function: F) -> F:
     folder that Numba would choose may contain outdated code.
     """
     settings: Any = config
+    if settings.DISABLE_JIT:
+        raise UserError("NUMBA_DISABLE_JIT is set, but replaybench computes with compiled code only; unset it")
     previous = settings.CACHE_DIR
     settings.CACHE_DIR = str(cache_dir() / "numba" / kernel_digest(Path(inspect.getfile(function))))
     compiled = LinkedDispatcher(function, targetoptions={"error_model": "numpy"})

@@ -214,3 +214,34 @@ def test_too_little_address_space_is_one_line(command: str) -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("replaybench: the address space of a process is limited to 0.6 GiB")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["inspect", "watch", "export-policy"])
+def test_a_pipe_in_place_of_the_provenance_is_refused(command: str, tmp_path: Path) -> None:
+    """A pipe that nobody writes into would never answer."""
+    (tmp_path / "study.toml").write_text('plants = ["Pendulum"]')
+    os.mkfifo(tmp_path / "provenance.json")
+    words = [sys.executable, "-m", "replaybench", command, str(tmp_path)]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 2
+    assert "provenance.json cannot be read: it is no regular file" in ended.stderr
+
+
+def test_the_working_folder_replaces_no_module(tmp_path: Path) -> None:
+    for name in ("signal", "json", "numpy"):
+        (tmp_path / f"{name}.py").write_text("open('ran', 'w')")
+    here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    words = [sys.executable, "-m", "replaybench", "list"]
+    ended = subprocess.run(words, cwd=tmp_path, env=here, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_numba_without_compilation_is_refused() -> None:
+    here = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    words = [sys.executable, "-m", "replaybench", "check", "Pendulum"]
+    ended = subprocess.run(words, env=here, capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert ended.stderr == (
+        "replaybench: NUMBA_DISABLE_JIT is set, but replaybench computes with compiled code only; unset it\n"
+    )

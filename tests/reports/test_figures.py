@@ -182,6 +182,7 @@ def test_policies_are_drawn_next_to_dynamic_programming(tmp_path: Path, monkeypa
         run_cell(cell, folder.cell(cell.id), buffers="none")
     references = {("PendulumDCSC", 50.0, 0.0): USABLE}
     data = assemble(cells, references, {cell.id: folder.cell(cell.id) for cell in cells})
+    assert surfaces.policy_surfaces(data.sel(plant="PendulumDCSC"), folder, []) is None, "results of another study"
     figure: Any = surfaces.policy_surfaces(data.sel(plant="PendulumDCSC"), folder, cells)
     panels = [axes for axes in figure.axes if axes.images]
     titles = [axes.get_title().split("\n")[0] for axes in panels[:3]]

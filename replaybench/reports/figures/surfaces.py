@@ -60,7 +60,7 @@ def policy_surfaces(data: xr.Dataset, folder: RunFolder, cells: Sequence[Cell]) 
     and score episodes by mean reward. Otherwise, the result is None, too.
     """
     cells = [cell for cell in cells if cell.plant == data["plant"].item()]
-    plant = cells[0].make_plant()
+    plant = cells[0].make_plant() if cells else None  # results of another study may lie in the folder
     if not isinstance(plant, OdePlant) or not has_surfaces(plant):
         return None
     scored = data["reward"].notnull().any(["learner", "strategy", "seed", "episode"]).transpose("noise", "frequency")
