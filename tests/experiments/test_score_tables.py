@@ -468,6 +468,7 @@ def test_a_screen_has_at_most_25_lines_of_80_columns(tmp_path: Path) -> None:
         assert sum(line.startswith("verdict") for line in lines) >= 1
     assert any("more plants" in line for line in lines)
     assert any("more with lower scores" in line for line in lines)
+    assert 20 < len(text_of(*screen(wide), width=80).splitlines()) <= 25
 
 
 LONG = "Drop(0.5)*Synth(action=0.25)*FIFO(5000)[PERprop(0.65)+IS(0.45→0.95)]"
