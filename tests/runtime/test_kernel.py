@@ -132,7 +132,8 @@ def package(tmp_path: Path) -> Path:
     """A package with one kernel, a plain call of `intrinsic` and a constant in files of their own, and an empty one."""
     folder = tmp_path / "package" / "replaybench" / "runtime"
     folder.mkdir(parents=True)
-    shutil.copy(Path(replaybench.__file__).parent / "runtime" / "kernel.py", folder)
+    for name in ("kernel.py", "errors.py"):
+        shutil.copy(Path(replaybench.__file__).parent / "runtime" / name, folder)
     files = {"own": KERNEL, "generated": GENERATOR, "own_constants": "GAIN = 1.0\n", "other": "", "__init__": ""}
     for name, text in files.items():
         (folder / f"{name}.py").write_text(text)
