@@ -15,19 +15,24 @@ IMAGES: Final = Path(__file__).resolve().parents[2] / "docs/images"
 def outdated() -> list[str]:
     """Return the papers whose picture does not show what the table says, or is there without a table."""
     drawn = {path.stem.removeprefix("claims-") for path in IMAGES.glob("claims-*.png")}
-    return sorted(name for name in drawn | set(claims.judged_papers()) if _shown(name) != _description(name))
+    return sorted(name for name in drawn | _decided() if _shown(name) != _description(name))
 
 
 def draw() -> None:
     """Draw anew those that are outdated."""
     for name in outdated():
-        if name not in claims.judged_papers():
+        if name not in _decided():
             _path(name).unlink()
             continue
         family, found = claims.judged_papers()[name]
         with style():
             figure = claims_figure([(family, [verdict for verdict, _ in found])])
             write_figure(figure, _path(name), 110, _description(name))
+
+
+def _decided() -> set[str]:
+    """Return the papers of which at least one claim was run."""
+    return {name for name, (_, found) in claims.judged_papers().items() if any(each.effect.n for each, _ in found)}
 
 
 def _path(name: str) -> Path:
