@@ -17,6 +17,8 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
+from replaybench.envs.interface.channel import Channel
+from replaybench.envs.interface.channel_signals import ChannelSignals
 from replaybench.envs.interface.declarations import (
     NanActions,
     Role,
@@ -36,7 +38,6 @@ from replaybench.runtime.streams import Stream
 _STARTS: Final[dict[Role, str]] = {"training": "initial state", "evaluation": "evaluation initial state"}
 _LARGEST_NORMAL: Final = 9.0  # normal random numbers of a stream cannot exceed √(106 ln 2) = 8.6
 _AUTORESET: Final = getattr(gymnasium.vector, "AutoresetMode", None)  # Gymnasium 1.0 has no AutoresetMode
-_OF_SIGNALS: Final = ("action", "observation", "true_state", "sensor_error", "actuator_error")
 
 
 Float32Array = NDArray[np.float32]
@@ -66,6 +67,8 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         members: Numbers of the members, `[M]`, which select their random streams. By default `range(num_envs)`.
         role: "training" or "evaluation". Evaluation uses separate random streams.
         observe: Names of the observed states. All states are observed if `observe` is empty.
+        channel: The channel between plant and agent, in place of that of the plant. It may add delays and limits, and
+            append past commands to the observation, `[M, S + history · A]`.
         nan_actions: Response to a NaN action. "raise" raises an error. "fail" sets the member's reward to NaN for the
             rest of its episode, and the other members continue.
         render_mode: "rgb_array" or None.
@@ -99,12 +102,15 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         members: Sequence[int] | None = None,
         role: Role = "training",
         observe: Sequence[str] = (),
+        channel: Channel | None = None,
         nan_actions: NanActions = "raise",
         render_mode: str | None = None,
     ) -> None:
         if parameters and not isinstance(plant, str):
             raise UserError(f"parameters go with a plant's name; this {plant.name} has its own already")
         self.plant = make_plant(plant, **(parameters or {})) if isinstance(plant, str) else plant
+        if channel is not None:
+            self.plant = self.plant.through(channel)
         self.members = tuple(range(num_envs) if members is None else members)
         check_population(num_envs, self.members, sensor_noise, actuator_noise, role, nan_actions, render_mode)
         self.num_envs, self.render_mode, self.nan_actions = num_envs, render_mode, nan_actions
@@ -114,17 +120,20 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         self.dt = self.plant.episode_seconds / self.steps_per_episode
         self.metadata = {**self.metadata, "render_fps": max(1, round(frequency))}
 
-        self._seen = seen_states(self.plant.name, self.plant.state_names, observe)
-        self._sees_all = self._seen == list(range(len(self.plant.state_names)))
-        limit = (np.array(self.plant.observation_limit) + _LARGEST_NORMAL * self.sensor_noise)[self._seen]
+        seen = seen_states(self.plant.name, self.plant.state_names, observe)
+        self._seen = slice(None) if seen == list(range(len(self.plant.state_names))) else seen
+        self.plant.channel.check(self.plant, self.steps_per_episode, self.dt)
+        limit = self.plant.channel.widen(self.plant, _LARGEST_NORMAL * self.sensor_noise)[seen]
+        limit = np.append(limit, np.ones(self.plant.observation_size() - len(self.plant.state_names)))
         self.single_observation_space: Box[np.float32] = Box(-limit.astype(np.float32), limit.astype(np.float32))
         self.single_action_space: Box[np.float32] = Box(-1.0, 1.0, (len(self.plant.action_names),), np.float32)
         self.observation_space: Box[np.float32] = cast(Any, batch_space(self.single_observation_space, num_envs))
         self.action_space: Box[np.float32] = cast(Any, batch_space(self.single_action_space, num_envs))
 
         root = check_seed(seed)
-        noise = sensor_noise, actuator_noise
-        self._signals = Signals(self.plant, self.members, *noise, root, role)
+        signals = self.plant, self.members, sensor_noise, actuator_noise, root, role
+        off = self.plant.channel.is_off
+        self._signals = Signals(*signals) if off else ChannelSignals(*signals, self.dt)
         self._starts = Stream(root, self.members, _STARTS[role])
         self._elapsed = np.zeros(num_envs, np.int64)
         self._truncated, self._failed, self._begun, self._running, self._moving = np.zeros((5, num_envs), np.bool_)
@@ -145,7 +154,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         super().reset(seed=seed)
         chosen = reset_mask(options, self.num_envs)
         if seed is not None:
-            for stream in (self._signals.sensor, self._signals.actuator, self._starts):
+            for stream in (*self._signals.streams.values(), self._starts):
                 stream.renew(check_seed(seed), chosen)
         self._signals.rest(chosen)
         self._elapsed[chosen] = 0
@@ -155,7 +164,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         self._started = bool(self._begun.all())
         self._engine.restart(chosen, self._starts)
         self._signals.sense(self._engine.observed, chosen)
-        return self._of_seen(self._signals.observation), self._infos()
+        return self._signals.observed(self._seen), self._infos()
 
     def step(
         self, actions: ArrayLike
@@ -187,17 +196,19 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         if bad >= 0 and not fail:
             raise UserError(f"the action of member {self.members[bad]} is not a number: {commanded[bad].tolist()}")
         engine.reward[:], engine.event[:], engine.truncated[:] = 0.0, 0, False
-        engine.advance(signals.disturbed(self._moving), self._moving)
+        signals.drive(engine, self._moving)
         signals.sense(engine.observed, self._moving)
         end_step(
             self._running, self._failed, self.steps_per_episode, self._elapsed, engine.truncated, self._truncated,
             engine.terminated, engine.reward,
         )  # fmt: skip
         ended = engine.terminated.copy(), self._truncated.copy()
-        return self._of_seen(signals.observation), engine.reward.copy(), *ended, self._infos()
+        return signals.observed(self._seen), engine.reward.copy(), *ended, self._infos()
 
     def simulate(self, state: ArrayLike, action: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Advance given states by one control step without noise. The state of the environment does not change.
+        """Advance given states by one control step without noise and channel.
+
+        The state of the environment does not change.
 
         Args:
             state: Normalised states `[..., S]`.
@@ -256,22 +267,17 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
     def _changing(self) -> dict[str, NDArray[Any]]:
         """Return the arrays that change during an episode, except those in the state of the engine."""
         return {
-            **{name: getattr(self._signals, name) for name in _OF_SIGNALS},
-            "sensor_stream": self._signals.sensor.state, "actuator_stream": self._signals.actuator.state,
+            **self._signals.changing(),
             "start_stream": self._starts.state, "observed": self._engine.observed,
             "terminated": self._engine.terminated, "truncated": self._truncated, "failed": self._failed,
             "elapsed": self._elapsed,
         }  # fmt: skip
 
-    def _of_seen(self, states: Float32Array) -> Float32Array:
-        """Return a copy of those columns of `states` `[M, S]` that are observed."""
-        return states.copy() if self._sees_all else states[:, self._seen]
-
     def _infos(self) -> dict[str, Any]:
         return {
             "event": self._engine.event.copy(),
             "true_state": self._signals.true_state.copy(),
-            "sensor_noise": self._of_seen(self._signals.sensor_error),
+            "sensor_noise": self._signals.sensor_error[:, self._seen].copy(),
             "actuator_noise": self._signals.actuator_error.copy(),
             **self._engine.infos(),
         }

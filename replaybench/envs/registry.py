@@ -10,8 +10,9 @@ import dataclasses
 import importlib.util
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from replaybench.runtime.configuration import build
 from replaybench.runtime.errors import UserError, unknown
 from replaybench.runtime.user_file import (
     IN_FILE,
@@ -23,7 +24,11 @@ from replaybench.runtime.user_file import (
 )
 
 if TYPE_CHECKING:
+    from replaybench.envs.interface.channel import Channel
     from replaybench.envs.interface.plant import Parameter, Plant
+
+DELAY: Final = ":delay="
+"""Text between the name of a plant and the delay of its commands in seconds, as in `Pendulum:delay=0.01`."""
 
 GYMNASIUM: Final = "gymnasium:"
 """Prefix of the names of plants that are tasks of Gymnasium, as in `gymnasium:Pendulum-v1`."""
@@ -79,12 +84,39 @@ def plant_names() -> tuple[str, ...]:
     return tuple(_PLANTS)
 
 
+def without_delay(name: str) -> tuple[str, float | None]:
+    """Split the name of a plant such as `Pendulum:delay=0.01` into the name without delay and the delay [s], or None.
+
+    Raises:
+        UserError: The delay is not a number.
+    """
+    bare, found, text = name.partition(DELAY)
+    if not found:
+        return name, None
+    try:
+        return bare, float(text)
+    except ValueError:
+        raise UserError(
+            f"the delay in {name} is not a number of seconds; write {bare}{DELAY}0.01, for example"
+        ) from None
+
+
+def spelled(name: str) -> str:
+    """Return the name of a plant in its registered spelling, such as `Pendulum:delay=0.01` for `pendulum:delay=1e-2`.
+
+    A delay of 0 is left out.
+    """
+    bare, delay = without_delay(name)
+    return PLANTS.spelled(bare) + (f"{DELAY}{delay:.12g}" if delay else "")
+
+
 def is_installed(name: str) -> bool:
     """Return whether a plant of this name needs only code of installed packages.
 
     This holds for built-in plants, for plants of installed packages, and for tasks of Gymnasium whose names contain no
     file or module. A stored file may name only such plants.
     """
+    name, _ = without_delay(name)
     registered = name.startswith(GYMNASIUM) and ":" not in name.removeprefix(GYMNASIUM)
     return registered or PLANTS.spelled(name) in PLANTS
 
@@ -109,7 +141,7 @@ def stored_plant(stored: str, given: str | None, parameters: Mapping[str, Parame
 
 def missing(name: str) -> str:
     """Return the command that installs the missing packages of a plant, or an empty string if none is missing."""
-    entry = _PLANTS.get(PLANTS.spelled(name), Entry(""))
+    entry = _PLANTS.get(PLANTS.spelled(without_delay(name)[0]), Entry(""))
     here = not entry.needs or importlib.util.find_spec(entry.needs) is not None
     if entry.outgrown_by and here:
         package, major = entry.outgrown_by
@@ -120,20 +152,25 @@ def missing(name: str) -> str:
     return f'pip install "replaybench[{entry.extra}]"'
 
 
-def make_plant(name: str, /, **parameters: Parameter) -> Plant:
+def make_plant(name: str, /, **parameters: Any) -> Plant:
     """Make a plant by its name.
 
     Args:
-        name: A name from `plant_names()`, `path/to/file.py:ClassName`, or `gymnasium:Name-v0`.
-        parameters: Values of the plant's parameters. The keyword `discount` replaces the plant's discount factor.
+        name: A name from `plant_names()`, `path/to/file.py:ClassName`, or `gymnasium:Name-v0`. The delay of commands in
+            seconds may follow, as in `Pendulum:delay=0.01`.
+        parameters: Values of the plant's parameters. The keyword `discount` replaces the plant's discount factor. The
+            keyword `channel` is a `Channel`, or a mapping of its settings.
 
     Raises:
         UserError: There is no such plant, file, class or parameter.
     """
+    name, delay = without_delay(name)
     plant = plant_class(name)
     fields = [field.name for field in dataclasses.fields(plant)]
+    if delay is not None or ("channel" in parameters and "channel" not in fields):
+        plant = plant.with_channel(_channel(name, delay, parameters.pop("channel", {})))
     if "discount" in parameters and "discount" not in fields:
-        plant = plant.with_discount(parameters.pop("discount"))  # type: ignore[arg-type]  # checked there
+        plant = plant.with_discount(parameters.pop("discount"))
     for parameter in parameters:
         if not fields:
             raise UserError(f"{plant.name} has no parameters, so that {parameter} cannot be set; leave it out")
@@ -148,8 +185,22 @@ def make_plant(name: str, /, **parameters: Parameter) -> Plant:
     return made
 
 
+def _channel(name: str, delay: float | None, settings: Channel | Mapping[str, Any]) -> Channel:
+    """Return the channel of a plant with the settings in a table, and with the delay in the plant's name."""
+    from replaybench.envs.interface.channel import Channel
+
+    if not isinstance(settings, Channel):
+        settings = build(Channel, settings, f"channel of {name}")
+    if delay is None:
+        return settings
+    if settings.delay not in (0.0, delay):
+        raise UserError(f"{name} has two delays, {delay:g} s in its name and {settings.delay:g} s; leave one out")
+    return dataclasses.replace(settings, delay=delay)
+
+
 def plant_class(name: str) -> type[Plant]:
-    """Return the class of the plant that `make_plant` makes for the same name."""
+    """Return the class of the plant that `make_plant` makes for the same name, without the delay in the name."""
+    name, _ = without_delay(name)
     if name.startswith(GYMNASIUM):
         from replaybench.envs.foreign.gymnasium_plant import plant_of
 

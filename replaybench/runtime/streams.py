@@ -32,6 +32,10 @@ PURPOSES: Final = (
     "initial state",
     "evaluation initial state",
     "warm-up",
+    "jitter",
+    "evaluation jitter",
+    "disturbance",
+    "evaluation disturbance",
 )
 """Purposes of streams. The index in this tuple is part of every seed, so append purposes and never reorder them."""
 

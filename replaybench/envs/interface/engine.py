@@ -2,6 +2,7 @@
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -75,6 +76,23 @@ class Engine(ABC):
         `truncated`, only values other than 0 have to be written. The caller sets `reward`, `event` and `truncated` to 0
         before the call. Implementations must not change the rows and states of other copies.
         """
+
+    def advance_pieces(
+        self, action: NDArray[np.float64], pieces: NDArray[np.float64], seconds: NDArray[np.float64],
+        longest: Sequence[float], running: NDArray[np.bool_],
+    ) -> None:  # fmt: skip
+        """Advance the copies of the plant marked in `running` by one step, in which the acting command changes.
+
+        By default, a step has one piece, and the reward is that of the acting command.
+
+        Args:
+            action: Physical commands `[M, A]` of which the reward of the step depends.
+            pieces: Physical commands that act one after another, `[M, P, A]`.
+            seconds: Time for which each of these acts, `[M, P]`. The sum is the control period.
+            longest: Largest possible value of each column of `seconds`.
+            running: Whether each copy is advanced, `[M]`.
+        """
+        self.advance(np.ascontiguousarray(pieces[:, 0]), running)
 
     def changing(self) -> dict[str, NDArray[Any]]:
         """Return all arrays `[M, ...]` that change during an episode, by name, except `observed` and `terminated`."""

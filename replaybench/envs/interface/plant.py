@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Sel
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from replaybench.envs.interface.channel import Channel
 from replaybench.envs.interface.declarations import (
     SHARE,
     check_range,
@@ -107,8 +108,12 @@ class Plant:
     """Factor by which rewards are multiplied for learners. Reports always show the unscaled reward."""
     discount: ClassVar[float] = 0.95
     """Discount factor γ of learners per control step at the default rate `frequency`."""
-    changed: ClassVar[Mapping[str, float]] = MappingProxyType({})
-    """Attributes whose declared values are replaced, with the new values. Only `discount` can be replaced."""
+    channel: ClassVar[Channel] = Channel()
+    """The channel between the plant and its controller, which `with_channel` sets."""
+    changed: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    """Attributes whose declared values are replaced, with the new values: `discount` and `channel`."""
+    splits_steps: ClassVar[bool] = False
+    """Whether the command can change within a control step."""
     update_every: ClassVar[int] = 0
     """Default number of control steps between update phases. With 0, an update phase follows each episode."""
     episode_metric: ClassVar[EpisodeMetric] = "mean reward"
@@ -171,9 +176,30 @@ class Plant:
         if not SHARE.fits(discount):
             raise UserError(f"plant {cls.__name__}: discount must be {SHARE.words}, not {shown(discount)}")
         same: Any = cls  # for mypy, a `type[Self]` is not hashable
-        return cls if discount == cls.discount else _with_discount(same, float(discount))
+        return cls if discount == cls.discount else _with_attribute(same, "discount", float(discount))
 
-    def settings(self) -> dict[str, Parameter]:
+    @classmethod
+    def with_channel(cls, channel: Channel) -> type[Self]:
+        """Return this class with another channel between the plant and its controller."""
+        same: Any = cls  # for mypy, a `type[Self]` is not hashable
+        return cls if channel == cls.channel else _with_attribute(same, "channel", channel)
+
+    def through(self, channel: Channel) -> Self:
+        """Return this plant with another channel between the plant and its controller."""
+        made = type(self).with_channel(channel)
+        return self if made is type(self) else made(**{field.name: getattr(self, field.name) for field in fields(self)})
+
+    def positions_of(self, velocities: Sequence[str]) -> dict[str, str]:
+        """Return the name of the position of each velocity, or raise `UserError` if the plant does not know it."""
+        if velocities:
+            raise UserError(f"{self.name} has no equations that give the position of {velocities[0]}; leave it out")
+        return {}
+
+    def observation_size(self, observe: Sequence[str] = ()) -> int:
+        """Return the number of values in an observation of the states named in `observe`, or of all states."""
+        return len(observe or self.state_names) + self.channel.history * len(self.action_names)
+
+    def settings(self) -> dict[str, Any]:
         """Return the keyword arguments with which `make_plant` makes an equal plant."""
         return {**{field.name: getattr(self, field.name) for field in fields(self)}, **self.changed}
 
@@ -269,6 +295,8 @@ class Plant:
         declared = [(name, getattr(self, name)) for name in self._declared()]
         if self.action_choices:  # only then, so that older fingerprints stay valid
             declared.append(("action_choices", self.action_choices))
+        if not self.channel.is_off:
+            declared.append(("channel", self.channel.settings()))
         parameters = [(field.name, getattr(self, field.name)) for field in fields(self)]
         return hashlib.sha256(repr((declared, parameters, self.made_of())).encode()).hexdigest()
 
@@ -412,9 +440,11 @@ class FixedStepPlant(Plant):
 
 
 @functools.cache
-def _with_discount(plant: type[Any], discount: float) -> type[Any]:
+def _with_attribute(plant: type[Any], name: str, value: Any) -> type[Any]:
     same = {name: getattr(plant, name) for name in ("__module__", "__qualname__", "__doc__")}
-    return type(plant.__name__, (plant,), {**same, "discount": discount, "changed": {"discount": discount}})
+    changed = {**plant.changed, name: value.settings() if isinstance(value, Channel) else value}
+    changed = {key: setting for key, setting in changed.items() if setting != {}}
+    return type(plant.__name__, (plant,), {**same, name: value, "changed": changed})
 
 
 class Picture:

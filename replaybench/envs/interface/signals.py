@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.envs.interface.declarations import Role
+from replaybench.envs.interface.engine import Engine
 from replaybench.envs.interface.plant import Plant
 from replaybench.runtime.elementwise import nearest_level
 from replaybench.runtime.kernel import kernel
@@ -71,6 +72,7 @@ class Signals:
         self.observation, self.true_state = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         self.sensor_error = np.zeros(shape, np.float32)  # noise in `observation`
         self.sensor, self.actuator = (Stream(seed, members, purpose) for purpose in _PURPOSES[role])
+        self.streams = {"sensor_stream": self.sensor, "actuator_stream": self.actuator}
         self._physical = np.zeros(commands)
         self._of_actions = middle, half, np.array(plant.action_choices or (0,) * len(middle), np.int64)
         columns = plant.state_center, plant.state_scale, plant.observation_limit
@@ -83,6 +85,20 @@ class Signals:
         """Set the last action and the last actuator noise to 0 for the copies of the plant marked in `chosen` `[M]`."""
         self.action[chosen] = 0.0
         self.actuator_error[chosen] = 0.0
+
+    def changing(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays `[M, ...]` that change during an episode, by name."""
+        names = ("action", "observation", "true_state", "sensor_error", "actuator_error")
+        states = {name: stream.state for name, stream in self.streams.items()}
+        return {name: getattr(self, name) for name in names} | states
+
+    def drive(self, engine: Engine, running: NDArray[np.bool_]) -> None:
+        """Advance the copies of the plant marked in `running` `[M]` by one control step under the current actions."""
+        engine.advance(self.disturbed(running), running)
+
+    def observed(self, seen: Sequence[int] | slice) -> NDArray[np.float32]:
+        """Return a new array with those columns of the observations `[M, S]` that `seen` selects."""
+        return self.observation[:, seen].copy()
 
     def disturbed(self, running: NDArray[np.bool_]) -> NDArray[np.float64]:
         """Return the noisy current actions `[M, A]` in physical units, in an array that the next call overwrites.
@@ -103,7 +119,7 @@ class Signals:
 
 
 @kernel
-def _physical(normalised: float, middle: float, half: float, choices: int) -> float:
+def physical_value(normalised: float, middle: float, half: float, choices: int) -> float:
     """Return the physical value of a normalised action, rounded to one of `choices` even levels if there are any."""
     if choices == 0:
         return middle + half * normalised
@@ -124,7 +140,7 @@ def _disturb(
                 error = sigma * next_normal(stream[m])
                 noise[m, a] = error
                 applied = min(max(applied + error, -1.0), 1.0)
-            physical[m, a] = _physical(applied, middle[a], half[a], choices[a])
+            physical[m, a] = physical_value(applied, middle[a], half[a], choices[a])
 
 
 @kernel

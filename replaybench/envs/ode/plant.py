@@ -5,7 +5,7 @@ Numba compiles the functions of a plant. The kernels of `replaybench.envs.ode.rk
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -20,7 +20,7 @@ from replaybench.envs.interface.plant import Params, Plant, Vector
 from replaybench.envs.interface.signals import wrap_angle as wrap_angle
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.rk4 import FUNCTIONS
-from replaybench.runtime.errors import UserError
+from replaybench.runtime.errors import UserError, unknown
 from replaybench.runtime.function_hash import content_hash
 from replaybench.runtime.streams import Stream
 
@@ -42,6 +42,7 @@ class OdePlant(Plant):
     reference_state: ClassVar[tuple[float, ...]]
 
     saturates: ClassVar[bool] = False
+    splits_steps = True
 
     grid_nodes: ClassVar[tuple[int, ...]] = ()
     """Number of grid nodes per state for dynamic programming, from `grid_low` to `grid_high`. The last node of an angle
@@ -106,6 +107,29 @@ class OdePlant(Plant):
     def engine(self, num_envs: int, frequency: float) -> Engine:
         return RungeKutta(self, num_envs, frequency)
 
+    def positions_of(self, velocities: Sequence[str]) -> dict[str, str]:
+        """Return the name of the state whose time derivative is the velocity, for each of `velocities`.
+
+        Raises:
+            UserError: A name is unknown, or the equations have no such state.
+        """
+        low, high = state_range(self)
+        points = [low + share * (high - low) for share in (0.21, 0.62, 0.87)]
+        u, p, found = np.array(self.action_range()[0]), self.params(), {}
+        slopes = [self.rhs(x, u, p) for x in points]
+        for velocity in velocities:
+            if velocity not in self.state_names:
+                raise unknown(f"state of {self.name} in differentiate:", velocity, self.state_names)
+            own = self.state_names.index(velocity)
+            for i, name in enumerate(self.state_names):
+                if i != own and all(slope[i] == x[own] for slope, x in zip(slopes, points, strict=True)):
+                    found[velocity] = name
+            if velocity not in found:
+                raise UserError(
+                    f"no state of {self.name} has {velocity} as its time derivative; leave it out of differentiate"
+                )
+        return found
+
     def made_of(self) -> str:
         return content_hash(getattr(self, name) for name in FUNCTIONS)
 
@@ -153,12 +177,30 @@ class RungeKutta(Engine):
         self.plant, self._kernel = plant, rk4.kernel(plant)
         substeps = rk4.substeps(plant, 1.0 / frequency)
         self._steps = 1.0 / frequency / substeps, substeps, plant.params()
+        self._in_pieces: tuple[Callable[..., None], NDArray[np.int64]] | None = None
 
     def restart(self, chosen: NDArray[np.bool_], draws: Stream) -> None:
         self.observed[chosen] = self.plant.initial_state
 
     def advance(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
         self._kernel(self.observed, action, running, *self._steps, self.reward, self.terminated, self.event)
+        self._check_finite()
+
+    def advance_pieces(
+        self, action: NDArray[np.float64], pieces: NDArray[np.float64], seconds: NDArray[np.float64],
+        longest: Sequence[float], running: NDArray[np.bool_],
+    ) -> None:  # fmt: skip
+        if self._in_pieces is None:
+            counts = np.array([rk4.substeps(self.plant, length) for length in longest])
+            self._in_pieces = rk4.kernel(self.plant, pieces=True), counts
+        advance, counts = self._in_pieces
+        advance(
+            self.observed, action, pieces, seconds, counts, running, self.plant.params(), self.reward, self.terminated,
+            self.event,
+        )  # fmt: skip
+        self._check_finite()
+
+    def _check_finite(self) -> None:
         finite = np.isfinite(self.observed)
         if not self.plant.saturates and not finite.all():
             member, state = np.argwhere(~finite)[0]

@@ -17,6 +17,7 @@ import hashlib
 import math
 import re
 import sys
+import textwrap
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final, Protocol
@@ -145,17 +146,46 @@ def advance(state, action, members, h, substeps, p, reward, terminated, event):
 '''
 
 
-def kernel(plant: Equations) -> Callable[..., None]:
+def _in_pieces(template: str) -> str:
+    """Return the template of a control step in P pieces, in each of which another action acts.
+
+    The arguments of its function are those of `advance_pieces` in `replaybench.envs.interface.engine`, and the number
+    `counts` `[P]` of Runge-Kutta steps in each piece. The reward depends on `action`, as in `TEMPLATE`.
+    """
+    first, last = "        for _ in range(substeps):\n", "        for n in range(width):\n            x, y, u"
+    head, steps, tail = template[: template.index(first)], template[template.index(first) :], ""
+    steps, tail = steps[: steps.index(last)], steps[steps.index(last) :]
+    each_piece = """\
+        for piece in range(counts.size):
+            substeps = counts[piece]
+            for n in range(width):
+                h[n] = seconds[row[n], piece] / substeps
+                each a: applied_a[n] = pieces[row[n], piece, a]
+"""
+    for whole, piece in (
+        ("ahead = h if stage == 2 else 0.5 * h", "share = 1.0 if stage == 2 else 0.5"),
+        ("+ ahead * k_i", "+ share * h[n] * k_i"),
+        ("h / 6.0", "h[n] / 6.0"),
+    ):
+        steps = steps.replace(whole, piece)
+    head = head.replace("members, h, substeps, p", "pieces, seconds, counts, members, p")
+    head = head.replace("    earned, ended", "    h = scratch(B)\n    earned, ended")
+    tail = tail.replace("u[a] = applied_a[n]", "u[a] = action[row[n], a]")
+    return head + each_piece + textwrap.indent(steps, "    ") + tail
+
+
+def kernel(plant: Equations, pieces: bool = False) -> Callable[..., None]:
     """Return the compiled function that advances M members by one control step without noise.
 
-    Members are copies of the plant. The arguments are those of `advance` in `TEMPLATE`. The arrays `state` `[M, S]` and
-    `action` `[M, A]` are in physical units and C-contiguous. For the members marked in `members`, the function writes
-    `state`, `reward`, `terminated` and `event`. Plants that differ only in parameters share the function. The function
-    is not cached if the cache folder cannot be written, or if a module of the plant's functions cannot be imported by
-    name.
+    Members are copies of the plant. The arguments are those of `advance` in `TEMPLATE`, or in `_in_pieces` if `pieces`.
+    The arrays `state` `[M, S]` and `action` `[M, A]` are in physical units and C-contiguous. For the members marked in
+    `members`, the function writes `state`, `reward`, `terminated` and `event`. Plants that differ only in parameters
+    share the function. The function is not cached if the cache folder cannot be written, or if a module of the plant's
+    functions cannot be imported by name.
     """
     functions = tuple(getattr(plant, name) for name in FUNCTIONS)
-    return _kernel(functions, len(plant.state_names), len(plant.action_names), plant.name)
+    template = _in_pieces(TEMPLATE) if pieces else TEMPLATE
+    return _kernel(functions, len(plant.state_names), len(plant.action_names), plant.name, template)
 
 
 def substeps(plant: Equations, dt: float) -> int:
@@ -205,9 +235,11 @@ def advance(
 
 
 @functools.cache
-def _kernel(functions: tuple[Callable[..., Any], ...], states: int, actions: int, plant: str) -> Callable[..., None]:
+def _kernel(
+    functions: tuple[Callable[..., Any], ...], states: int, actions: int, plant: str, template: str
+) -> Callable[..., None]:
     rhs, reward, project, terminated = functions
-    source = _unroll(TEMPLATE, states, actions)
+    source = _unroll(template, states, actions)
     content = content_hash((*functions, scratch, scratch_bits), exact=True)
     made_of = f"{compiler()} {states} {actions} {BLOCK} {content} {source}"
     # The file has the name of the class that defines `rhs`: plants that differ only in parameters share it.
