@@ -329,6 +329,6 @@ def _write_results(
         if stored is not None:
             known[at] = stored
     data = assemble(cells, known, {cell.id: folder.cell(cell.id) for cell in cells})
-    write_results(folder.results, data)
+    data = write_results(folder.results, data)
     write_provenance(folder, study.name, cells, complete=complete)
     return data
