@@ -2,7 +2,7 @@
 
 Normalised scores μ_r are 0 for random control and 1 for greedy control by dynamic programming. The greedy controller
 treats observations as states, so μ_r can exceed 1 under noise (de Bruin et al., 2018, appendix C).
-`averaged_over_noise` and `ObserverController` use the same solution and take the noise into account.
+`averaged_over_noise` and `PredictingController` use the same solution and take noise and delays into account.
 """
 
 import dataclasses
@@ -57,7 +57,7 @@ class LinearQuadraticRegulator:
     reference: Floats
     equilibrium: Floats
 
-    def act(self, observation: Floats32) -> Floats32:
+    def act(self, observation: Floats | Floats32) -> Floats32:
         """Return the actions, float32 `[M, A]`, for M normalised observations `[M, S]` of all states."""
         error = short_way(
             np.asarray(observation, np.float64) - self.reference, self.plant.periodic, self.plant.state_scale
@@ -139,6 +139,10 @@ Controller = Callable[[Floats32], Floats32]
 """A function that returns actions `[M, A]` in [−1, 1] for normalised observations `[M, S]`. Both are float32."""
 
 
+Policy = Callable[[Floats | Floats32], Floats32]
+"""A function that returns actions `[M, A]` for normalised states `[M, S]`, which need not be float32."""
+
+
 class RandomController:
     """A controller with uniformly random actions. Its mean score defines the normalised score μ_r = 0."""
 
@@ -159,6 +163,11 @@ def zero_control(plant: Plant) -> Controller:
     """Return a controller that always applies the plant's `zero_action`."""
     zero = plant.normalise_action(plant.zero_action).astype(np.float32)
     return lambda observation: np.tile(zero, (len(observation), 1))
+
+
+def unaware(plant: Plant, policy: Policy) -> Controller:
+    """Return a controller that takes readings as the state in which its command acts, without past commands."""
+    return lambda observation: policy(observation[:, : len(plant.state_names)])
 
 
 def run_episode(controller: Controller, env: PopulationEnv) -> Floats:
@@ -198,26 +207,64 @@ def averaged_over_noise(solution: Solution, noise: float) -> Solution:
     return dataclasses.replace(solution, theta=theta)
 
 
-class ObserverController:
-    """A controller for one episode that estimates the state and applies the greedy action of dynamic programming.
+class PredictingController:
+    """A controller for one episode that acts on the state in which its next command begins to act.
 
-    The estimated state is x̂ = f(x̂, u) + L (z − f(x̂, u)), in the first step z. f is the plant without noise, u the
-    commanded action, z the observation in physical units, and L the gain `OBSERVER_GAIN`.
+    Until then, the plant's equations are integrated with the commands that are under way. The settings of the channel
+    are known, except for noise, jitter and disturbance. Without delay, the state is that of the last sample. A policy
+    that is optimal without delay thus stays optimal for a deterministic plant and a delay of whole control periods.
+
+    With an observer, the state of the last sample is estimated as x̂ = f(x̂, u) + L (z − f(x̂, u)), in the first step as
+    z. f is the plant without noise, u the acting command, z the reading in physical units, and L the gain
+    `OBSERVER_GAIN`.
+
+    Args:
+        plant: The plant with its channel.
+        frequency: Control rate in Hz.
+        policy: Controller of the plant without channel, a function of all normalised states.
+        observer: Whether to estimate the state by an observer instead of taking the readings.
     """
 
-    def __init__(self, solution: Solution) -> None:
-        self._solution = solution
-        self._predicted: Floats | None = None
+    def __init__(self, plant: OdePlant, frequency: float, policy: Policy, observer: bool = False) -> None:
+        self._plant, self._policy, self._observer = plant, policy, observer
+        self._dt = 1.0 / frequency
+        self._whole, self._rest = plant.channel.periods(self._dt)
+        self._age, self._samples = plant.channel.sensor_periods(self._dt), 0
+        self._sent: list[Floats] = []  # acting commands in physical units, the newest first
+        self._acting = plant.normalise_action(plant.zero_action)  # the newest of them, normalised
+        self._estimate: Floats | None = None
 
     def act(self, observation: Floats32) -> Floats32:
-        """Return the actions, float32 `[M, A]`, for the next normalised observations `[M, S]` of M episodes."""
-        plant = self._solution.plant
-        seen = plant.denormalise_state(observation)
-        state = seen
-        if self._predicted is not None:
-            error = seen - self._predicted
-            state = self._predicted + OBSERVER_GAIN * np.where(plant.periodic, wrap(error), error)
-        action = self._solution.greedy(plant.normalise_state(state))
-        applied = plant.denormalise_action(action)
-        self._predicted, _, _ = rk4.simulate(plant, state, applied, 1.0 / self._solution.frequency)
+        """Return the actions, float32 `[M, A]`, for the next normalised observations of M episodes."""
+        plant, rest, dt = self._plant, self._rest, self._dt
+        state = plant.denormalise_state(observation[:, : len(plant.state_names)])
+        if not self._sent:
+            neutral = np.tile(np.array(plant.zero_action, np.float64), (len(state), 1))
+            self._sent = [neutral] * (self._whole + self._age + 2)
+        age = min(self._samples, self._age)  # the first readings are all of the initial state
+        oldest = self._whole + age  # place in `_sent` of the command that acts at the time of the reading
+        if self._observer and self._estimate is not None and self._samples > age:
+            since = [(oldest + 1, rest), (oldest, dt - rest)] if rest else [(oldest, dt)]
+            predicted = self._advanced(self._estimate, since)
+            error = state - predicted
+            state = predicted + OBSERVER_GAIN * np.where(plant.periodic, wrap(error), error)
+        self._estimate, self._samples = state, self._samples + 1
+        under_way = [(oldest, rest)] * (rest > 0) + [(place, dt) for place in range(oldest - 1, -1, -1)]
+        action = self._policy(plant.normalise_state(self._advanced(state, under_way)))
+        self._send(action)
         return action
+
+    def _advanced(self, state: Floats, commands: Sequence[tuple[int, float]]) -> Floats:
+        """Return the states `[M, S]` after commands have acted, given by their places in `_sent` and times [s]."""
+        for place, seconds in commands:
+            state, _, _ = rk4.simulate(self._plant, state, self._sent[place], seconds)
+        return state
+
+    def _send(self, action: Floats32) -> None:
+        channel, command = self._plant.channel, np.asarray(action, np.float64)
+        moved = np.where(np.abs(command) <= channel.dead_zone, 0.0, command - np.copysign(channel.dead_zone, command))
+        if channel.rate_limit is not None:
+            most = channel.rate_limit * self._dt
+            moved = np.clip(moved, self._acting - most, self._acting + most)
+        self._acting = moved
+        self._sent = [self._plant.denormalise_action(moved), *self._sent[:-1]]

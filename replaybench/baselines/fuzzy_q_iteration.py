@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike
 from replaybench.baselines import fuzzy_sweeps
 from replaybench.baselines.grid import Grid, plant_grid
 from replaybench.data.record import read_record, write_record
+from replaybench.envs.interface.channel import Channel
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.plant import OdePlant, with_equations
@@ -238,7 +239,7 @@ def solve(
     """Compute the action values of a plant by fuzzy Q-iteration, or read them from the cache.
 
     Args:
-        plant: The plant, which must have equations.
+        plant: The plant, which must have equations. Its channel is left out.
         frequency: Control rate in Hz.
         grid: The grid. By default this is the grid that the plant declares.
         discount: Discount factor γ per control step. By default this is the result of `reference_discount`.
@@ -250,7 +251,7 @@ def solve(
     Raises:
         UserError: The plant has no equations or no grid, or a setting is out of its range.
     """
-    plant = with_equations(plant, "dynamic programming")
+    plant = with_equations(plant, "dynamic programming").through(Channel())
     plant.steps_per_episode(frequency)  # raises `UserError` for an unsupported rate
     grid = plant_grid(plant) if grid is None else grid
     discount = reference_discount(plant, frequency) if discount is None else discount

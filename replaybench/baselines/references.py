@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from replaybench.baselines import controllers, grid_choice
+from replaybench.baselines.controllers import Controller, Policy, PredictingController
 from replaybench.baselines.fuzzy_q_iteration import cached_at, write_cached
 from replaybench.baselines.grid import grid_facts
 from replaybench.baselines.grid_choice import REPETITIONS, Rule
@@ -31,7 +32,7 @@ from replaybench.runtime.version import NUMERICS_VERSION
 _SEED: Final = 2018
 _KIND: Final = "reference"
 _NO_DP: Final[dict[str, Any]] = {
-    **dict.fromkeys(("dp", "dp_mean", "interpolated", "discount", "change"), math.nan),
+    **dict.fromkeys(("lqr", "dp", "dp_mean", "interpolated", "discount", "change"), math.nan),
     **dict.fromkeys(("actions", "sweeps"), 0),
     "nodes": (),
     "rule": "",
@@ -60,6 +61,9 @@ class Reference:
     change: float = math.nan  # last change of the greedy return by refinement, relative to its distance from random
     dp_averaged: float = math.nan  # mean score of greedy control with values averaged over the noise
     dp_observer: float = math.nan  # mean score of greedy control with an observer of the state
+    dp_unaware: float = math.nan  # mean score of greedy control that takes readings as the state; with a channel only
+    lqr_predicted: float = math.nan  # mean score of the linear-quadratic regulator with prediction; with a channel only
+    dp_from: str = ""  # what the prediction of `dp` starts from, "reading" or "observer"; with a channel only
     episode_metric: EpisodeMetric = "mean reward"
 
     @property
@@ -154,38 +158,58 @@ def _measure(plant: Plant, frequency: float, noise: float, rule: Rule | None) ->
             return opened.enter_context(contextlib.closing(env))
 
         many = population(plant.reference_episodes)
-        # Plants with equations have one initial state: without noise a deterministic controller's episodes are equal.
-        env = population(1) if isinstance(plant, OdePlant) and not noise else many
+        # Plants with equations have one initial state: a deterministic controller's episodes are equal without noise.
+        channel = plant.channel
+        constant = isinstance(plant, OdePlant) and not (noise or channel.jitter or channel.disturbance)
+        env = population(1) if constant else many
         random = controllers.run_episode(controllers.RandomController(plant, many.members, _SEED).act, many)
-        zero, lqr = controllers.run_episode(controllers.zero_control(plant), env), np.array([np.nan])
-        dp = _NO_DP
+        zero, found = controllers.run_episode(controllers.zero_control(plant), env), dict[str, Any](_NO_DP)
         if isinstance(plant, OdePlant):
             with contextlib.suppress(UserError):
-                lqr = controllers.run_episode(controllers.linear_quadratic_regulator(plant, frequency).act, env)
-            dp = _measure_dp(plant, frequency, rule, env) if plant.grid_nodes else _NO_DP
+                regulator = controllers.linear_quadratic_regulator(plant, frequency)
+                found["lqr"] = _mean(controllers.unaware(plant, regulator.act), env)
+                if not channel.is_off:
+                    found["lqr_predicted"] = _mean(PredictingController(plant, frequency, regulator.act).act, env)
+            found |= _measure_dp(plant, frequency, rule, env) if plant.grid_nodes else {}
         return Reference(
             plant=plant.name, frequency=frequency, noise=noise, random=float(random.mean()),
-            random_sd=float(random.std(ddof=1)), zero=float(zero.mean()), lqr=float(lqr.mean()),
-            episode_metric=plant.episode_metric, **dp,
+            random_sd=float(random.std(ddof=1)), zero=float(zero.mean()),
+            episode_metric=plant.episode_metric, **found,
         )  # fmt: skip
+
+
+def _mean(controller: Controller, env: PopulationEnv) -> float:
+    return float(controllers.run_episode(controller, env).mean())
 
 
 def _measure_dp(plant: OdePlant, frequency: float, rule: Rule | None, env: PopulationEnv) -> dict[str, Any]:
     refined = grid_choice.reference_solution(plant, frequency, rule)
     solution = refined.solution
+
+    channel, found, observer = plant.channel, dict[str, Any](), False
+
+    def acting(policy: Policy, observer: bool = False) -> Controller:
+        if channel.is_off and not observer:
+            return policy
+        return PredictingController(plant, frequency, policy, observer).act
+
+    if not channel.is_off:
+        found["dp_unaware"] = _mean(controllers.unaware(plant, solution.greedy), env)
+        if env.num_envs > 1 or channel.resolution or channel.differentiate:  # else, readings are exact
+            reading, estimate = (_mean(acting(solution.greedy, each), env) for each in (False, True))
+            observer = estimate > reading
+        found["dp_from"] = "observer" if observer else "reading"
     repetitions = REPETITIONS if env.num_envs > 1 else 1
-    greedy = np.array([controllers.run_episode(solution.greedy, env) for _ in range(repetitions)])
-    noise_aware = {}
+    greedy = np.array([controllers.run_episode(acting(solution.greedy, observer), env) for _ in range(repetitions)])
     if env.sensor_noise:
         averaged = controllers.averaged_over_noise(solution, env.sensor_noise)
-        noise_aware["dp_averaged"] = float(controllers.run_episode(averaged.greedy, env).mean())
-        observer = controllers.ObserverController(solution)
-        noise_aware["dp_observer"] = float(controllers.run_episode(observer.act, env).mean())
+        found["dp_averaged"] = _mean(acting(averaged.greedy), env)
+        found["dp_observer"] = _mean(acting(solution.greedy, observer=True), env)
     return {
-        **noise_aware,
+        **found,
         "dp": float(greedy.max(axis=1).mean()),
         "dp_mean": float(greedy.mean()),
-        "interpolated": float(controllers.run_episode(solution.interpolated, env).mean()),
+        "interpolated": _mean(acting(solution.interpolated), env),
         "discount": solution.discount,
         "nodes": solution.grid.nodes,
         "actions": len(solution.actions),

@@ -111,6 +111,7 @@ def reference_table(plant: Plant, frequency: float, noise: float, known: Referen
     table = _score_table("controller", f"{plant.name}, {frequency:g} Hz, noise {noise:g}: {metric_words(known)}")
     zero, one = (" (μ_r = 0)", " (μ_r = 1)") if known.usable else ("", "")
     best = f"DP, best of {plant.reference_episodes:,} episodes" if noise else "DP, greedy policy"
+    best += f", predicting from the {known.dp_from}" if known.dp_from else ""
     interpolated = "DP, interpolated policy"
     if np.isclose(known.interpolated, known.zero):
         interpolated += " (averages to rest by symmetry)"
@@ -118,6 +119,8 @@ def reference_table(plant: Plant, frequency: float, noise: float, known: Referen
         f"random{zero}": known.random,
         "zero": known.zero,
         "linear-quadratic (linearised at the reference)": known.lqr,
+        "linear-quadratic, predicting over the delay": known.lqr_predicted,
+        "DP, greedy policy, unaware of the delay": known.dp_unaware,
         interpolated: known.interpolated,
         "DP, greedy policy, mean": known.dp_mean if noise else np.nan,
         best + one: known.dp,

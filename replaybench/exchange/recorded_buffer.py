@@ -164,7 +164,7 @@ def _read(file: BufferFile, plant_name: str | None, whole: bool, member: int | N
         seen_states(plant.name, plant.state_names, facts.observe)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-    fields = step_fields(len(facts.observe or plant.state_names), len(plant.action_names))
+    fields = step_fields(plant.observation_size(facts.observe), len(plant.action_names))
     for name, width in fields.items():
         if facts.fields.get(name) != width:
             raise UserError(

@@ -283,7 +283,7 @@ def stored_fields(plant: Plant, noise: bool = False, observe: Sequence[str] = ()
     """
     states, actions = len(observe or plant.state_names), len(plant.action_names)
     measured = {"sensor_noise": states, "actuator_noise": actions} if noise else {}
-    return {**step_fields(states, actions), "exploration": 1, **measured}
+    return {**step_fields(plant.observation_size(observe), actions), "exploration": 1, **measured}
 
 
 def make_agent(cell: Cell, plant: Plant) -> Learner:

@@ -17,7 +17,7 @@ from replaybench.controllers.registry import spelled
 from replaybench.data.documents import read_json
 from replaybench.data.record import read_header
 from replaybench.data.run_folder import RunFolder, runs_within
-from replaybench.envs.registry import PLANTS
+from replaybench.envs.registry import spelled as spelled_plant
 from replaybench.experiments.study import Cell
 from replaybench.experiments.study_record import shared_from
 from replaybench.replay.strategies.notation import parse
@@ -143,7 +143,7 @@ def _fits(cell: Cell, axis: str, wanted: Any) -> bool:
         with contextlib.suppress(UserError):  # a strategy in a user's file, which is not executed here
             return bool(own == wanted or own == str(parse(wanted)))
         return bool(own == wanted)
-    return bool(own == canonical((PLANTS.spelled if axis == "plant" else spelled)(wanted)))
+    return bool(own == canonical((spelled_plant if axis == "plant" else spelled)(wanted)))
 
 
 def _written(cells: Sequence[Cell], axis: str) -> list[str]:

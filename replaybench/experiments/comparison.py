@@ -30,6 +30,8 @@ LABELS: Final = {
     "reference_dp_mean": "DP, mean episode",
     "reference_dp_averaged": "DP, values averaged over the noise",
     "reference_dp_observer": "DP, on a model observer",
+    "reference_dp_unaware": "DP, unaware of the delay",
+    "reference_lqr_predicted": "linear-quadratic, with prediction",
 }
 """Names of the reference controllers in tables, by the names of their variables in results.
 

@@ -200,6 +200,8 @@ _REFERENCES: Final = {
     "lqr": "of the linear-quadratic regulator",
     "dp_averaged": "of dynamic programming with values averaged over the noise",
     "dp_observer": "of dynamic programming on a model observer of the state",
+    "dp_unaware": "of dynamic programming that does not know of the delay and the channel",
+    "lqr_predicted": "of the linear-quadratic regulator on a prediction over the delay",
 }
 
 

@@ -60,6 +60,8 @@ def device_program(cell: Cell, parts: Parts) -> Program:
     if not isinstance(plant, OdePlant) or type(plant).engine is not OdePlant.engine:
         which = "given by equations (OdePlant) and have no engine of their own"
         raise UserError(f'{plant.name} runs on the CPU only; with device = "cuda" use plants that are {which}')
+    if not plant.channel.is_off:
+        raise UserError('delay and channel are for the CPU only; leave them out, or set device = "cpu"')
     for key, given in (("evaluate_every_steps", cell.evaluate_every_steps), ("replayed_noise", cell.replayed_noise)):
         if given:
             raise UserError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -231,13 +232,29 @@ def plan_warnings(cells: Sequence[Cell]) -> list[str]:
     points = list({cell.grid_point: cell for cell in cells}.values())
     lines = [line for cell in points for line in _no_learning(cell) or _constant_exploration(cell)]
     lines += [line for group in same_runs(points, contents_only=True) for line in _never_full(group)]
-    lines = list(dict.fromkeys([*_trial_warnings(points), *lines]))
+    lines = list(dict.fromkeys([*_trial_warnings(points), *map(_unobserved_commands, points), *lines]))
+    lines = [line for line in lines if line]
     noise = max((cell.noise for cell in cells), default=0.0)
     if noise > 1:
         lines.append(f"noise {noise:g}: that is more than half the range of every signal, which drowns in it")
     if uncached := why_not_kept():
         lines.append(uncached)
     return lines
+
+
+def _unobserved_commands(cell: Cell) -> str:
+    """Return a warning if commands are under way that a policy without memory does not observe."""
+    plant = cell.make_plant()
+    channel, steps = plant.channel, plant.episode_seconds * cell.frequency
+    periods = (channel.delay + channel.jitter + channel.sensor_delay) * cell.frequency
+    needed = min(math.ceil(periods - 1e-9), int(steps))
+    if cell.settings.get("memory") is not None or channel.history >= needed:
+        return ""
+    commands = "the last command" if needed == 1 else f"the last {needed} commands"
+    return (
+        f"{cell.plant} at {cell.frequency:g} Hz: {commands} may still be under way, and learners observe "
+        f"{channel.history or 'none'} of them; set history = {needed} in [channel]"
+    )
 
 
 def _trial_warnings(cells: Sequence[Cell]) -> list[str]:

@@ -25,7 +25,7 @@ def make_task(plant: Plant, frequency: float, discount: str, observe: Sequence[s
     """
     ratio = plant.frequency / frequency if discount == "horizon" else 1.0
     return Task(
-        observation_size=len(observe or plant.state_names),
+        observation_size=plant.observation_size(observe),
         action_size=len(plant.action_names),
         discount=plant.discount**ratio,
         reward_scale=plant.reward_scale * ratio,

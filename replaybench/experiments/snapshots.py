@@ -60,9 +60,10 @@ class Paths(NamedTuple):
 def has_surfaces(plant: Plant) -> bool:
     """Return whether policies of a plant can be drawn as surfaces over two states.
 
-    The plant must have two states and a grid for dynamic programming, and score episodes by the mean reward.
+    The plant must have two states and a grid for dynamic programming, and score episodes by the mean reward. No past
+    commands are observed.
     """
-    grid = isinstance(plant, OdePlant) and bool(plant.grid_nodes)
+    grid = isinstance(plant, OdePlant) and bool(plant.grid_nodes) and not plant.channel.history
     return grid and len(plant.state_names) == 2 and plant.episode_metric == "mean reward"
 
 

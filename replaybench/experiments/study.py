@@ -21,17 +21,29 @@ from replaybench.baselines.grid_choice import Rule
 from replaybench.controllers.interface.agent import Actions
 from replaybench.controllers.registry import LEARNERS, algorithm_of, load_learner, spelled, variant_settings
 from replaybench.data.documents import read_toml
+from replaybench.envs.interface.channel_of_plant import check_channel
 from replaybench.envs.interface.declarations import seen_states
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import with_equations
-from replaybench.envs.registry import GYMNASIUM, PLANTS, make_plant
+from replaybench.envs.registry import DELAY, GYMNASIUM, PLANTS, make_plant, without_delay
+from replaybench.envs.registry import spelled as spelled_plant
 from replaybench.experiments.bundled import study_file
 from replaybench.experiments.schedule import make_task, with_phases
 from replaybench.experiments.start import Start
 from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.strategy import Strategy
 from replaybench.runtime import configuration
-from replaybench.runtime.configuration import Count, Discount, Hertz, Name, Noise, NonNegativeInt, RootSeed, Seeds
+from replaybench.runtime.configuration import (
+    Count,
+    Discount,
+    Hertz,
+    Name,
+    Noise,
+    NonNegativeInt,
+    RootSeed,
+    Seconds,
+    Seeds,
+)
 from replaybench.runtime.errors import UserError, unknown
 from replaybench.runtime.source_hash import made_of
 from replaybench.runtime.user_file import canonical, names_from
@@ -50,7 +62,8 @@ SINCE: Final = {"horizon_steps": 0, "evaluate_every_steps": 0, "evaluation_episo
 
 FINAL_EPISODES: Final = 100
 
-AXES = ("plants", "learners", "strategies", "noise", "frequency", "discount", "replay_volume")
+AXES = ("plants", "learners", "strategies", "noise", "frequency", "delay", "discount", "replay_volume")
+_MAY_BE_EMPTY: Final = ("frequency", "delay", "discount", "replay_volume")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +78,7 @@ class Grid:
     strategies: tuple[Name, ...] = ()
     noise: tuple[Noise, ...] = ()
     frequency: tuple[Hertz, ...] = ()
+    delay: tuple[Seconds, ...] = ()
     discount: tuple[Discount, ...] = ()
     replay_volume: tuple[configuration.Positive, ...] = ()
 
@@ -77,12 +91,14 @@ class Grid:
 class Study:
     """A study that compares learners and replay strategies on plants, over a grid of settings.
 
-    Each list `plants`, `learners`, `strategies`, `noise` and `frequency` is an axis of the grid.
+    Each list `plants`, `learners`, `strategies`, `noise`, `frequency` and `delay` is an axis of the grid.
 
     Attributes:
         strategies: Retention and sampling rules of the replay buffer, such as `FULL[PER]`.
         noise: Standard deviations of sensor and actuator noise, in normalised units.
         frequency: Control rates in Hz. If the list is empty, each plant has its own control rate.
+        delay: Times in seconds from a sample to the moment when its command acts. With a delay, plants are named
+            `Pendulum:delay=0.01`.
         grid: Grids whose union is the study. By default, the study is one grid.
         episodes: Number of training episodes, or of iterations if updates follow a number of steps. An iteration has as
             many steps as the longest episode.
@@ -111,6 +127,8 @@ class Study:
         observe: Names of the states that learners observe; by default those that the plant declares, or all. Reference
             controllers observe all states.
         device: `cpu`, `cuda` for a GPU, or `cuda:1` for one of several GPUs.
+        channel: Further settings of the channel between plants and controllers, such as `history`; see
+            `replaybench.envs.interface.channel`. The table of a plant may contain its own `channel`.
         folder: Folder in which relative paths of users' files and policies are looked up first; by default the folder
             of the study file.
         learner: Settings of learners by name. A learner may be listed several times, as variants such as `DDPG:decay`.
@@ -124,6 +142,7 @@ class Study:
     strategies: tuple[Name, ...] = ()
     noise: tuple[Noise, ...] = (0.0,)
     frequency: tuple[Hertz, ...] = ()
+    delay: tuple[Seconds, ...] = ()
     grid: tuple[Grid, ...] = ()
     seeds: Seeds = 50
     episodes: Count = 3000
@@ -143,6 +162,7 @@ class Study:
     replayed_noise: bool = False
     observe: tuple[Name, ...] = ()
     device: str = "cpu"
+    channel: dict[str, Any] = field(default_factory=dict)
     folder: str = field(default="", compare=False)
     learner: dict[str, Any] = field(default_factory=dict)
     plant: dict[str, Any] = field(default_factory=dict)
@@ -171,11 +191,11 @@ class Study:
                     raise UserError(f"study {self.name!r}: [{key}.{name}] must be a table of settings, not {table!r}")
         for grid in grids:
             for axis in AXES:
-                if not getattr(grid, axis) and axis not in ("frequency", "discount", "replay_volume"):
+                if not getattr(grid, axis) and axis not in _MAY_BE_EMPTY:
                     raise UserError(f"study {self.name!r}: {axis} is empty; list at least one")
             for plant in grid.plants:
                 if not plant.startswith(GYMNASIUM):
-                    PLANTS.check(plant)
+                    PLANTS.check(without_delay(plant)[0])
             for learner in grid.learners:
                 LEARNERS.check(algorithm_of(learner))
             for strategy in grid.strategies:
@@ -198,18 +218,34 @@ class Study:
         cells: dict[str, Cell] = {}
         plants: dict[Any, tuple[Plant, str]] = {}  # a cache, because fingerprints are slow
         with names_from(self.folder):
-            for plant, learner, *point, gamma, volume in itertools.chain(*map(_combinations, self.grids())):
-                discount = self._discount(plant, learner, gamma)
-                key = plant, *discount.values()
+            for plant, learner, *point, delay, gamma, volume in itertools.chain(*map(_combinations, self.grids())):
+                discount, delayed = self._discount(plant, learner, gamma), self._delayed(plant, delay)
+                key = delayed, *discount.values()
                 if key not in plants:
-                    made = make_plant(plant, **{**self.plant.get(plant, {}), **discount})
+                    made = make_plant(delayed, **{**self._parameters(plant), **discount})
                     plants[key] = made, made.fingerprint()
-                block = self._cell(plant, *plants[key], learner, (point[0], point[1], point[2]), gamma, volume)
+                block = self._cell(delayed, *plants[key], learner, (point[0], point[1], point[2]), gamma, volume)
                 end = self.first_seed + self.seeds
                 for first in range(self.first_seed, end, block.members):
                     cell = dataclasses.replace(block, first_member=first, members=min(block.members, end - first))
                     cells.setdefault(cell.id, cell)
         return list(cells.values())
+
+    def _delayed(self, plant: str, delay: float | None) -> str:
+        """Return the name of a plant with a delay of the axis `delay`, or unchanged if the delay is None or 0."""
+        if delay is not None and DELAY in plant:
+            raise UserError(f"study {self.name!r}: delay is given for all and in {plant}; leave one out")
+        return plant if delay is None else spelled_plant(f"{plant}{DELAY}{delay!r}")
+
+    def _parameters(self, plant: str) -> dict[str, Any]:
+        """Return the parameters of a plant, with the settings of its channel if there are any."""
+        own = self.plant.get(plant, {})
+        channel = configuration.merged(self.channel, own.get("channel", {}))
+        if "delay" in channel:
+            raise UserError(
+                f"study {self.name!r}: delay is an axis; write delay = [{channel['delay']}] above all tables"
+            )
+        return {**own, "channel": channel} if channel else own
 
     def _discount(self, plant: str, learner: str, gamma: float | None) -> dict[str, Any]:
         """Return `{"discount": γ}` if the axis or the learner's table has a discount γ, else an empty dictionary."""
@@ -236,6 +272,7 @@ class Study:
         every = made.update_every if self.update_every is None else self.update_every
         observe = self.observe or made.observed
         seen_states(made.name, made.state_names, observe)
+        check_channel(made, steps // self.episodes, made.episode_seconds / (steps // self.episodes))
         kind, config = load_learner(learner)
         _, table = _own_discount(config, configuration.merged(variant_settings(learner), self.learner.get(learner, {})))
         if volume is not None:
@@ -245,6 +282,8 @@ class Study:
         parsed = parse(strategy)
         if parsed.synth is not None:
             with_equations(made, str(parsed))
+            if not made.channel.is_off:
+                raise UserError(f"{parsed}: Synth steps the plant's model without delay and channel; leave these out")
         if every > steps:
             raise UserError(
                 f"study {self.name!r}: update_every = {every} is more than the {steps} steps of a run, which would "
@@ -334,9 +373,9 @@ def _settings(settings: Any) -> dict[str, Any]:
 
 
 def _combinations(grid: Grid) -> Iterable[tuple[Any, ...]]:
-    """Yield a plant, learner, strategy, noise, control rate, discount and replay volume. The last three may be None."""
-    rates, discounts, volumes = grid.frequency or (None,), grid.discount or (None,), grid.replay_volume or (None,)
-    return itertools.product(grid.plants, grid.learners, grid.strategies, grid.noise, rates, discounts, volumes)
+    """Yield a plant, learner, strategy, noise, control rate, delay, discount and volume. The last four may be None."""
+    further = (getattr(grid, axis) or (None,) for axis in _MAY_BE_EMPTY)
+    return itertools.product(grid.plants, grid.learners, grid.strategies, grid.noise, *further)
 
 
 def _own_discount(config: Any, table: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -346,7 +385,7 @@ def _own_discount(config: Any, table: Mapping[str, Any]) -> tuple[dict[str, Any]
     return {"discount": table["discount"]}, {key: value for key, value in table.items() if key != "discount"}
 
 
-_SPELL: Final[dict[str, Callable[[str], str]]] = {"plants": PLANTS.spelled, "learners": spelled, "strategies": str}
+_SPELL: Final[dict[str, Callable[[str], str]]] = {"plants": spelled_plant, "learners": spelled, "strategies": str}
 _TABLES: Final = (("plant", "plants"), ("learner", "learners"), ("start", "learners"))
 """Keys of tables with settings by name, each with the axis of these names."""
 

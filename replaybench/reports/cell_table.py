@@ -12,6 +12,7 @@ from rich.console import Console
 
 from replaybench.data.record import open_record, read_header
 from replaybench.data.run_folder import RunFolder
+from replaybench.envs.interface.channel_of_plant import describe_channel
 from replaybench.envs.ode.plant import describe_steps
 from replaybench.experiments.calibration import TRIAL_SECONDS, estimate, untried
 from replaybench.experiments.cell_lookup import cells_of
@@ -142,7 +143,8 @@ def _show(console: Console, study: Study, folder: Path, workers: int, cluster: s
     run = RunFolder(folder)
     todo = plan(study, run, workers if cluster is None else 1)
     console.print(_cell_table(study.name, todo, run))
-    for line in (*_discounts(todo.cells), *_observed(todo.cells), *_substeps(todo.cells), *_power(todo.cells)):
+    lines = _discounts, _channels, _observed, _substeps, _power
+    for line in itertools.chain(*(each(todo.cells) for each in lines)):
         console.print(line, markup=False, highlight=False)
     if short := check_room(todo, run):
         console.print(f"warning: {short}", markup=False, highlight=False)
@@ -228,6 +230,12 @@ def _observed(cells: Sequence[Cell]) -> Iterator[str]:
         if cell.observe:
             hidden = [name for name in cell.make_plant().state_names if name not in cell.observe]
             yield f"observed  {cell.plant}: {', '.join(cell.observe)}; not {', '.join(hidden) or 'fewer'}"
+
+
+def _channels(cells: Sequence[Cell]) -> Iterator[str]:
+    for cell in {cell.plant: cell for cell in cells}.values():
+        if words := describe_channel(cell.make_plant()):
+            yield f"channel   {cell.plant}: {words}"
 
 
 def _substeps(cells: Sequence[Cell]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.interpolate import RegularGridInterpolator
 
 from replaybench.baselines import fuzzy_q_iteration, fuzzy_sweeps, grid_choice, references
-from replaybench.baselines.controllers import ObserverController, RandomController, averaged_over_noise
+from replaybench.baselines.controllers import PredictingController, RandomController, averaged_over_noise
 from replaybench.baselines.fuzzy_q_iteration import TOLERANCE, Transitions, action_grid, solve, transitions
 from replaybench.baselines.grid import Grid, plant_grid
 from replaybench.baselines.grid_choice import CLOSE, check_effort, reference_bytes, reference_solution
@@ -397,14 +397,14 @@ def test_the_observer_follows_the_state_with_and_without_noise() -> None:
     solution = solve(plant)
     for noise, bound in ((0.0, 1e-5), (SIGMA, 0.8 * SIGMA)):
         env = PopulationEnv(plant, 50, frequency=50.0, sensor_noise=noise, role="evaluation")
-        controller = ObserverController(solution)
+        controller = PredictingController(solution.plant, solution.frequency, solution.greedy, observer=True)
         observation, infos = env.reset()
         errors = []
         for _ in range(60):
             action = controller.act(observation)
-            assert controller._predicted is not None
+            assert controller._estimate is not None
+            error = plant.normalise_state(controller._estimate) - infos["true_state"]
             observation, _, _, _, infos = env.step(action)
-            error = plant.normalise_state(controller._predicted) - infos["true_state"]
             error -= np.round(error / 2) * 2 * np.array(plant.periodic)
             errors.append(np.sqrt((error**2).mean()))
         assert np.mean(errors[30:]) < bound

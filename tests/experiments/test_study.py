@@ -23,6 +23,7 @@ from replaybench.controllers.algorithms.ddpg import DDPGConfig
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.registry import SB3
 from replaybench.data.policy_file import read_policy, write_policy
+from replaybench.envs.interface.channel import Channel
 from replaybench.evidence.claims_evidence import Evidence
 from replaybench.experiments.bundled import EXAMPLES
 from replaybench.experiments.cell import CellRun, make_agent, run_cell
@@ -332,6 +333,46 @@ def test_the_replay_volume_is_an_axis_in_place_of_a_setting_of_learners(tmp_path
             assert agent.replays_per_experience == cell.settings["replays_per_experience"]
         assert_reads_back(study, tmp_path)
     refuses("replay_volume", small_study, replay_volume=-1.0)
+
+
+def test_the_delay_is_an_axis_and_the_rest_of_the_channel_a_table(tmp_path: Path) -> None:
+    text = 'plants = ["pendulum"]\nstrategies = ["FULL[Uniform]"]\n'
+    plain = read_study(write(tmp_path, text)).cells()
+    none, short, long = read_study(write(tmp_path, f"{text}delay = [0, 5e-3, 0.04]")).cells()
+    assert none == plain[0]
+    assert [short.plant, long.plant] == ["Pendulum:delay=0.005", "Pendulum:delay=0.04"]
+    assert short.make_plant().channel == Channel(delay=0.005)
+    assert len({none.id, short.id, long.id}) == 3
+    table = "[channel]\nhistory = 2\n[plant.Pendulum.channel]\nresolution = { angle = 0.01 }"
+    study = read_study(write(tmp_path, f"{text}delay = [0.04]\n{table}"))
+    (cell,) = study.cells()
+    assert cell.make_plant().channel == Channel(delay=0.04, history=2, resolution={"angle": 0.01})
+    assert cell.id not in {none.id, short.id, long.id}
+    assert build(Cell, json.loads(json.dumps(dataclasses.asdict(cell))), "").make_plant() == cell.make_plant()
+    assert "the last 2 commands may still be under way" in plan_warnings([long])[0]
+    assert not any("under way" in line for line in plan_warnings([none, cell]))
+    named = read_study(write(tmp_path, text.replace("pendulum", "pendulum:delay=0.04"))).cells()
+    assert named == [long]
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ("delay = [4.0]", "delay = 4 s is as long as an episode of Pendulum, 4 s; lower it"),
+        ("delay = [-0.1]", "delay must be at least 0"),
+        ("[channel]\ndelay = 0.1", r"delay is an axis; write delay = \[0.1\] above all tables"),
+        ("[channel]\nhistroy = 1", "did you mean history"),
+    ],
+)
+def test_a_channel_that_cannot_be_is_refused(tmp_path: Path, lines: str, words: str) -> None:
+    path = write(tmp_path, f'plants = ["Pendulum"]\nstrategies = ["FULL[Uniform]"]\n{lines}')
+    refuses(words, lambda: read_study(path).cells())
+
+
+def test_synthetic_experiences_and_a_second_delay_are_refused() -> None:
+    synthetic = made(strategies=("Synth(state=0.1)*FIFO[Uniform]",), delay=0.01)
+    refuses("Synth steps the plant's model without delay", synthetic.cells)
+    refuses("delay is given for all and in Pendulum:delay=0.1", made(plants="Pendulum:delay=0.1", delay=0.01).cells)
 
 
 def test_the_discount_that_looks_the_farthest_decides_the_references(tmp_path: Path) -> None:

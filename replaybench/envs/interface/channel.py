@@ -4,23 +4,16 @@ Commands pass a dead zone, a rate limit, the actuator noise and a delay before t
 sensor noise, rounding and differencing before they are observed.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Final
-
-import numpy as np
+from typing import Annotated, Any, Final
 
 from replaybench.runtime.configuration import Name, NonNegativeInt, Positive, Seconds, Settings, Share, Within
-from replaybench.runtime.errors import UserError, unknown
+from replaybench.runtime.errors import UserError
 
-if TYPE_CHECKING:
-    from replaybench.envs.interface.plant import Plant, Vector
-
-_ROUNDING: Final = 1e-9
+ROUNDING: Final = 1e-9
 """Fraction of a control period below which a delay counts as a whole number of control periods."""
 
 
@@ -87,48 +80,9 @@ class Channel(Settings):
         """Return `sensor_delay` as a number of control periods of `dt` seconds."""
         return whole_periods(self.sensor_delay, dt)[0]
 
-    def widen(self, plant: Plant, noise: float) -> Vector:
-        """Return bounds `[S]` on the absolute values of the normalised readings of a plant's states.
-
-        `noise` is the largest sensor noise. Difference quotients have no bound.
-        """
-        limit = np.array(plant.observation_limit) + noise
-        for i, name in enumerate(plant.state_names):
-            limit[i] += self.resolution.get(name, 0.0) / 2 / plant.state_scale[i]
-            limit[i] = math.inf if name in self.differentiate else limit[i]
-        return limit
-
-    def check(self, plant: Plant, steps: int, dt: float) -> None:
-        """Raise `UserError` if the settings do not fit a plant.
-
-        An episode consists of `steps` control periods of `dt` seconds.
-        """
-        name, splits = plant.name, plant.splits_steps
-        plant.positions_of(self.differentiate)
-        for state in self.resolution:
-            if state not in plant.state_names:
-                raise unknown(f"state of {name} in resolution:", state, plant.state_names)
-        for key, delay, whole in (("delay", self.delay, not splits), ("sensor_delay", self.sensor_delay, True)):
-            count, rest = whole_periods(delay, dt)
-            if count + (rest > 0) + self.jitter / dt >= steps:
-                raise UserError(f"{key} = {delay:g} s is as long as an episode of {name}, {steps * dt:g} s; lower it")
-            if whole and rest:
-                why = "sensor_delay must be" if key == "sensor_delay" else f"{name} supports only delays of"
-                near = " or ".join(f"{n * dt:.12g}" for n in (count, count + 1))
-                raise UserError(f"{why} whole control periods of {dt:g} s; use {near} s instead of {delay:g} s")
-        if self.jitter and not splits:
-            raise UserError(f"{name} supports only delays of whole control periods, without jitter; leave jitter out")
-        if self.rate_limit is not None and self.rate_limit * steps * dt < 1.0:
-            raise UserError(
-                f"rate_limit = {self.rate_limit:g} per second lets the command of {name} move by only "
-                f"{self.rate_limit * steps * dt:.2g} of ±1 in an episode; raise it to more than {1 / (steps * dt):.3g}"
-            )
-        if self.hold and self.hold < dt * (1 - _ROUNDING):
-            raise UserError(f"hold = {self.hold:g} s is shorter than a control period of {dt:g} s; raise it")
-
 
 def whole_periods(seconds: float, dt: float) -> tuple[int, float]:
     """Return a time as a number of whole control periods of `dt` seconds, and the rest in seconds."""
-    count = math.floor(seconds / dt + _ROUNDING)
+    count = math.floor(seconds / dt + ROUNDING)
     rest = seconds - count * dt
-    return count, rest if rest > _ROUNDING * dt else 0.0
+    return count, rest if rest > ROUNDING * dt else 0.0

@@ -202,6 +202,8 @@ REFERENCES: Final = {
     "reference_random": "random",
     "reference_dp_averaged": "DP averaged",
     "reference_dp_observer": "DP observer",
+    "reference_dp_unaware": "DP unaware of the delay",
+    "reference_lqr_predicted": "LQR with prediction",
     "reference_lqr": "LQR",
     "reference_zero": "doing nothing",
 }

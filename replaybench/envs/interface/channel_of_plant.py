@@ -1,0 +1,80 @@
+"""Checks and descriptions of the channel between a plant and its controller."""
+
+import math
+
+import numpy as np
+
+from replaybench.envs.interface.channel import ROUNDING, whole_periods
+from replaybench.envs.interface.plant import Plant, Vector, with_unit
+from replaybench.runtime.errors import UserError, unknown
+
+
+def check_channel(plant: Plant, steps: int, dt: float) -> None:
+    """Raise `UserError` if the settings of a plant's channel do not fit the plant.
+
+    An episode consists of `steps` control periods of `dt` seconds.
+    """
+    channel, name, splits = plant.channel, plant.name, plant.splits_steps
+    plant.positions_of(channel.differentiate)
+    for state in channel.resolution:
+        if state not in plant.state_names:
+            raise unknown(f"state of {name} in resolution:", state, plant.state_names)
+    for key, delay, whole in (("delay", channel.delay, not splits), ("sensor_delay", channel.sensor_delay, True)):
+        count, rest = whole_periods(delay, dt)
+        if count + (rest > 0) + channel.jitter / dt >= steps:
+            raise UserError(f"{key} = {delay:g} s is as long as an episode of {name}, {steps * dt:g} s; lower it")
+        if whole and rest:
+            why = "sensor_delay must be" if key == "sensor_delay" else f"{name} supports only delays of"
+            near = " or ".join(f"{n * dt:.12g}" for n in (count, count + 1))
+            raise UserError(f"{why} whole control periods of {dt:g} s; use {near} s instead of {delay:g} s")
+    if channel.jitter and not splits:
+        raise UserError(f"{name} supports only delays of whole control periods, without jitter; leave jitter out")
+    if channel.rate_limit is not None and channel.rate_limit * steps * dt < 1.0:
+        raise UserError(
+            f"rate_limit = {channel.rate_limit:g} per second lets the command of {name} move by only "
+            f"{channel.rate_limit * steps * dt:.2g} of ±1 in an episode; raise it to more than {1 / (steps * dt):.3g}"
+        )
+    if channel.hold and channel.hold < dt * (1 - ROUNDING):
+        raise UserError(f"hold = {channel.hold:g} s is shorter than a control period of {dt:g} s; raise it")
+
+
+def reading_limits(plant: Plant, noise: float) -> Vector:
+    """Return bounds `[S]` on the absolute values of the normalised readings of a plant's states.
+
+    `noise` is the largest sensor noise. Difference quotients have no bound.
+    """
+    limit = np.array(plant.observation_limit) + noise
+    for i, name in enumerate(plant.state_names):
+        limit[i] += plant.channel.resolution.get(name, 0.0) / 2 / plant.state_scale[i]
+        limit[i] = math.inf if name in plant.channel.differentiate else limit[i]
+    return limit
+
+
+def describe_channel(plant: Plant) -> str:
+    """Describe the channel of a plant in physical units, or return "" if it is off."""
+    channel, (_, half) = plant.channel, plant.action_range()
+    units = dict(zip(plant.state_names, plant.state_units, strict=True))
+
+    def physical(share: float) -> str:
+        values = (with_unit(f"{share * part:.4g}", each) for part, each in zip(half, plant.action_units, strict=True))
+        return " or ".join(dict.fromkeys(values))
+
+    parts = list[str]()
+    if channel.delay or channel.jitter:
+        spread = f" ± {1e3 * channel.jitter:.4g}" if channel.jitter else ""
+        parts.append(f"commands act after {1e3 * channel.delay:.4g}{spread} ms")
+    if channel.sensor_delay:
+        parts.append(f"readings are {1e3 * channel.sensor_delay:.4g} ms old")
+    parts += [
+        f"{name} in steps of {with_unit(f'{step:.4g}', units[name])}" for name, step in channel.resolution.items()
+    ]
+    parts += [f"{name} by differences" for name in channel.differentiate]
+    if channel.dead_zone:
+        parts.append(f"dead zone ±{physical(channel.dead_zone)}")
+    if channel.rate_limit is not None:
+        parts.append(f"commands change by at most {physical(channel.rate_limit)} per second")
+    if channel.disturbance:
+        parts.append(f"bias within ±{physical(channel.disturbance)}, held for {channel.hold:g} s")
+    if channel.history:
+        parts.append(f"{channel.history} past command{'s' * (channel.history > 1)} observed")
+    return "; ".join(parts)
