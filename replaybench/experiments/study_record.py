@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import Any, Final
 from replaybench.data.documents import read_json, read_toml
 from replaybench.data.record import read_header
 from replaybench.data.run_folder import RunFolder
+from replaybench.envs.registry import without_delay
 from replaybench.experiments.study import GAMMA, SINCE, VOLUME, Cell, Study
 from replaybench.runtime.atomic import write_text
 from replaybench.runtime.configuration import build
@@ -80,13 +82,24 @@ def resolved(study: Study, cells: Sequence[Cell], home: Path | None = None) -> S
         learner.setdefault(names[cell.id], {}).update(own)
     start = {names[cell.id]: cell.start for cell in cells if cell.start is not None}
     # The discount in a cell's parameters may come from its learner's table.
-    plant = {cell.plant: {k: v for k, v in cell.parameters.items() if k != "discount"} for cell in cells}
+    plants = {name for grid in study.grids() for name in grid.plants}
+    plant = {
+        cell.plant if cell.plant in plants else without_delay(cell.plant)[0]: _without_axes_of_plant(cell.parameters)
+        for cell in cells
+    }
     for tables, given in ((learner, study.learner), (plant, study.plant)):
         for name, table in tables.items():
             table |= {key: value for key, value in given.get(name, {}).items() if key == "discount"}
     named = any(".py:" in name for cell in cells for name in (cell.plant, cell.learner, cell.strategy))
     folder = os.path.relpath(study.folder or Path.cwd(), home.resolve()) if home and (named or start) else ""
     return dataclasses.replace(study, learner=learner, plant=plant, start=start, folder=folder)
+
+
+def _without_axes_of_plant(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a plant without discount and delay, which axes of the study or names may contain."""
+    channel = {key: value for key, value in parameters.get("channel", {}).items() if key != "delay"}
+    own = {key: value for key, value in parameters.items() if key not in ("discount", "channel")}
+    return {**own, "channel": channel} if channel else own
 
 
 def _without_axes(learner: str) -> str:
@@ -105,23 +118,27 @@ def _toml_text(table: dict[str, Any]) -> str:
     grids = [("[[grid]]", {axis: values for axis, values in grid.items() if values}) for grid in table.pop("grid", ())]
     tables = {key: table.pop(key, {}) for key in ("learner", "plant", "start")}
     sections = [(f"[{key}.{toml_value(name)}]", each) for key in tables for name, each in tables[key].items()]
-    left_out = {key for key in ("folder", "first_seed", "replay_volume") if not table.get(key)}
+    left_out = {key for key in ("folder", "first_seed", "replay_volume", "delay", "channel") if not table.get(key)}
     text = _lines({key: value for key, value in table.items() if key not in left_out})
     return text + "".join(f"\n{heading}\n{_lines(each)}" for heading, each in (*grids, *sections))
 
 
 def _lines(table: Mapping[str, Any]) -> str:
-    return "".join(f"{key} = {toml_value(value)}\n" for key, value in table.items() if value is not None)
+    return "".join(f"{_toml_key(key)} = {toml_value(value)}\n" for key, value in table.items() if value is not None)
 
 
 def toml_value(value: Any) -> str:
     """Return a value as text in TOML format, with mappings as inline tables."""
     if isinstance(value, Mapping):
-        entries = (f"{key} = {toml_value(entry)}" for key, entry in value.items() if entry is not None)
+        entries = (f"{_toml_key(key)} = {toml_value(entry)}" for key, entry in value.items() if entry is not None)
         return f"{{ {', '.join(entries)} }}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(toml_value, value))}]"
     return json.dumps(value, ensure_ascii=False)
+
+
+def _toml_key(key: str) -> str:
+    return key if re.fullmatch(r"[\w-]+", key, re.ASCII) else json.dumps(key, ensure_ascii=False)
 
 
 def check_written(path: Path) -> None:

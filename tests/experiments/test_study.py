@@ -77,10 +77,11 @@ def test_the_case_of_names_does_not_matter(tmp_path: Path) -> None:
         "l2 = 0.005\nexploration = { friction = 0.2 }\n[plant.Pendulum]\ninertia = 1.91e-4\n",
         'exploration = { form = "gaussian", truncate = 3, sigma = 0.3 }\n',
         'normalise = { observations = true, clip = 5 }\n[learner.DDPG.exploration]\nform = "parameter"\ntarget = 0.1\n',
+        '[channel]\nhistory = 2\nresolution={"angular velocity"=0.1}\n[plant.Pendulum.channel]\ndead_zone = 0.1\n',
     ],
 )
 def test_resolved_studies_and_settings_of_cells_read_back(tmp_path: Path, table: str) -> None:
-    text = BASE + 'reference = "paper"\n[[grid]]\nnoise = [0.02]\n[learner.DDPG]\n' + table
+    text = BASE + 'reference = "paper"\ndelay = [0, 0.01]\n[[grid]]\nnoise = [0.02]\n[learner.DDPG]\n' + table
     study = read_study(write(tmp_path, text))
     again = assert_reads_back(study, tmp_path)
     assert (again.learner["DDPG"]["tau"], again.plant["Pendulum"]["mass"], again.reference) == (0.01, 5.5e-2, "paper")

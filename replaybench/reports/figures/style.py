@@ -24,6 +24,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, Locator, MaxNLocator, NullFormatter
 
 from replaybench.data.run_folder import AUTHOR, refuse_foreign
+from replaybench.envs.registry import without_delay
 from replaybench.experiments.dataset import runs_there
 from replaybench.runtime.atomic import atomic_path, new_path
 from replaybench.runtime.errors import UserError
@@ -365,8 +366,9 @@ def minus(text: str) -> str:
 
 
 def plant_name(plant: str) -> str:
-    """Return the name of a plant without the path of its Python file."""
-    return plant.rpartition(":")[2]
+    """Return the name of a plant without the path of its Python file, and its delay in words."""
+    bare, delay = without_delay(plant)
+    return bare.rpartition(":")[2] + ("" if delay is None else f", delay {1e3 * delay:g} ms")
 
 
 def file_names(plants: Sequence[str]) -> list[str]:
