@@ -104,7 +104,7 @@ def linear_quadratic_regulator(plant: OdePlant, frequency: float = 50.0) -> Line
 
 def _equilibrium(plant: OdePlant) -> Floats:
     """Return the normalised action, as near as possible to 0, that balances a plant at its reference state."""
-    x, scale = np.array(plant.reference_state, np.float64), np.array(plant.state_scale)
+    x, scale = np.array(plant.reference_state, np.float64), np.array(plant.state_scale)[: plant.equations]
 
     def slope(action: Floats) -> Floats:
         inputs = np.atleast_2d(plant.denormalise_action(action))
@@ -170,9 +170,12 @@ def unaware(plant: Plant, policy: Policy) -> Controller:
     return lambda observation: policy(observation[:, : len(plant.state_names)])
 
 
-def run_episode(controller: Controller, env: PopulationEnv) -> Floats:
-    """Run one episode of each of M members (copies of a plant), and return the scores `[M]`, not normalised."""
-    observation, _ = env.reset()
+def run_episode(controller: Controller, env: PopulationEnv, started: Floats32 | None = None) -> Floats:
+    """Run one episode of each of M members (copies of a plant), and return the scores `[M]`, not normalised.
+
+    `started` contains the first observations `[M, S]` if the episodes have already begun.
+    """
+    observation = env.reset()[0] if started is None else started
     total, steps = np.zeros(env.num_envs), np.zeros(env.num_envs, np.int64)
     running = np.ones(env.num_envs, np.bool_)
     while running.any():

@@ -108,10 +108,11 @@ def apart(reward: float, random: float) -> bool:
 def _refine(plant: OdePlant, frequency: float, grid: Grid) -> Refinement:
     members = range(plant.reference_episodes)
     random = _reward(RandomController(plant, members, _SEED).act, plant, frequency, len(members))
+    count = len(members) if plant.random_episodes else 1
     best, highest, last, change = None, -math.inf, math.nan, math.nan
     while True:
         solution = fuzzy_q_iteration.solve(plant, frequency, grid=grid, store=False)
-        reward = _reward(solution.greedy, plant, frequency)
+        reward = _reward(solution.greedy, plant, frequency, count)
         if best is None or reward > highest:
             best, highest = solution, reward
         # Equal returns of two grids without any success are no convergence.
@@ -124,7 +125,7 @@ def _refine(plant: OdePlant, frequency: float, grid: Grid) -> Refinement:
             return Refinement(best, "converged", change)
 
 
-def _reward(controller: Controller, plant: OdePlant, frequency: float, members: int = 1) -> float:
+def _reward(controller: Controller, plant: OdePlant, frequency: float, members: int) -> float:
     """Return the mean score of `members` noise-free episodes."""
     env = PopulationEnv(plant, members, frequency=frequency, seed=_SEED, role="evaluation")
     return float(run_episode(controller, env).mean())

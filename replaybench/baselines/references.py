@@ -8,7 +8,8 @@ pendulum, zero control has a better score than random control.
 import contextlib
 import dataclasses
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from replaybench.baselines.controllers import Controller, Policy, PredictingCont
 from replaybench.baselines.fuzzy_q_iteration import cached_at, write_cached
 from replaybench.baselines.grid import grid_facts
 from replaybench.baselines.grid_choice import REPETITIONS, Rule
+from replaybench.baselines.rivals import Rival, Rivals
 from replaybench.data.record import read_header
 from replaybench.envs.interface.plant import EpisodeMetric, Plant
 from replaybench.envs.ode.plant import OdePlant
@@ -50,7 +52,8 @@ class Reference:
     random_sd: float  # standard deviation of the scores of random control
     zero: float  # mean score of zero control
     lqr: float  # mean score of the linear-quadratic regulator, or NaN
-    dp: float  # score of greedy DP control (μ_r = 1); with noise, mean of the best episodes; NaN without a grid
+    dp: float  # score of greedy DP control (μ_r = 1), or NaN without a grid; with noise, mean of the best episodes,
+    # unless starts or set points are random
     dp_mean: float  # mean score of all episodes of greedy DP control
     interpolated: float  # mean score of the interpolated DP policy
     discount: float  # γ per control step in DP
@@ -65,6 +68,7 @@ class Reference:
     lqr_predicted: float = math.nan  # mean score of the linear-quadratic regulator with prediction; with a channel only
     dp_from: str = ""  # what the prediction of `dp` starts from, "reading" or "observer"; with a channel only
     episode_metric: EpisodeMetric = "mean reward"
+    rivals: Mapping[str, Rival] = field(default_factory=dict)  # by name
 
     @property
     def usable(self) -> bool:
@@ -105,7 +109,10 @@ def normalise(reward: ArrayLike, reference: Reference) -> Floats:
     return np.asarray((np.asarray(reward, np.float64) - reference.random) / span)
 
 
-def reference(plant: Plant, frequency: float | None = None, noise: float = 0.0, rule: Rule | None = None) -> Reference:
+def reference(
+    plant: Plant, frequency: float | None = None, noise: float = 0.0, rule: Rule | None = None,
+    rivals: Rivals | None = None,
+) -> Reference:  # fmt: skip
     """Return the scores of a plant under simple controllers, such as random control, from the cache or computed.
 
     Args:
@@ -113,25 +120,33 @@ def reference(plant: Plant, frequency: float | None = None, noise: float = 0.0, 
         frequency: Control rate in Hz. By default this is the plant's rate.
         noise: Standard deviation of both sensor and actuator noise, normalised.
         rule: Rule that chooses the grid, `converged` or `paper`. By default this is the plant's rule.
+        rivals: Settings of rivals, such as a tuned PID controller, whose scores are added. By default there are none.
 
     Raises:
         UserError: A setting is out of its range, or the computation would take hours.
     """
     frequency = plant.frequency if frequency is None else frequency
-    kept = kept_reference(plant, frequency, noise, rule)
-    if kept is not None:
-        return kept
-    grid_choice.check_effort(plant, frequency, noise)
-    measured = _measure(plant, float(frequency), float(noise), _rule(plant, rule))
-    write_cached(kept_at(plant, frequency, noise, rule), _KIND, dataclasses.asdict(measured))
-    return measured
+    known = kept_reference(plant, frequency, noise, rule)
+    if known is None:
+        grid_choice.check_effort(plant, frequency, noise)
+        known = _measure(plant, float(frequency), float(noise), _rule(plant, rule))
+        facts = dataclasses.asdict(known)
+        del facts["rivals"]  # which have files of their own
+        write_cached(kept_at(plant, frequency, noise, rule), _KIND, facts)
+    if rivals is None:
+        return known
+    return dataclasses.replace(known, rivals=rivals.scores(plant, float(frequency), float(noise)))
 
 
-def kept_reference(plant: Plant, frequency: float, noise: float, rule: Rule | None) -> Reference | None:
+def kept_reference(
+    plant: Plant, frequency: float, noise: float, rule: Rule | None, rivals: Rivals | None = None
+) -> Reference | None:
     """Read a plant's scores under simple controllers from the cache, or return None if no valid file exists."""
     path = kept_at(plant, frequency, noise, rule)
     with contextlib.suppress(OSError, UserError):
-        return build(Reference, read_header(path, _KIND).facts, str(path))
+        known = build(Reference, read_header(path, _KIND).facts, str(path))
+        rivals_known = {} if rivals is None else rivals.scores(plant, float(frequency), float(noise), compute=False)
+        return dataclasses.replace(known, rivals=rivals_known)
     return None
 
 
@@ -158,9 +173,10 @@ def _measure(plant: Plant, frequency: float, noise: float, rule: Rule | None) ->
             return opened.enter_context(contextlib.closing(env))
 
         many = population(plant.reference_episodes)
-        # Plants with equations have one initial state: a deterministic controller's episodes are equal without noise.
+        # Without randomness, the episodes of a deterministic controller are equal.
         channel = plant.channel
-        constant = isinstance(plant, OdePlant) and not (noise or channel.jitter or channel.disturbance)
+        disturbed = noise or channel.jitter or channel.disturbance
+        constant = isinstance(plant, OdePlant) and not (disturbed or plant.random_episodes)
         env = population(1) if constant else many
         random = controllers.run_episode(controllers.RandomController(plant, many.members, _SEED).act, many)
         zero, found = controllers.run_episode(controllers.zero_control(plant), env), dict[str, Any](_NO_DP)
@@ -185,7 +201,6 @@ def _mean(controller: Controller, env: PopulationEnv) -> float:
 def _measure_dp(plant: OdePlant, frequency: float, rule: Rule | None, env: PopulationEnv) -> dict[str, Any]:
     refined = grid_choice.reference_solution(plant, frequency, rule)
     solution = refined.solution
-
     channel, found, observer = plant.channel, dict[str, Any](), False
 
     def acting(policy: Policy, observer: bool = False) -> Controller:
@@ -199,7 +214,9 @@ def _measure_dp(plant: OdePlant, frequency: float, rule: Rule | None, env: Popul
             reading, estimate = (_mean(acting(solution.greedy, each), env) for each in (False, True))
             observer = estimate > reading
         found["dp_from"] = "observer" if observer else "reading"
-    repetitions = REPETITIONS if env.num_envs > 1 else 1
+    # With random starts or set points, the best episode is only the easiest one. The mean is the reference then.
+    best_of = env.num_envs > 1 and not plant.random_episodes
+    repetitions = REPETITIONS if best_of else 1
     greedy = np.array([controllers.run_episode(acting(solution.greedy, observer), env) for _ in range(repetitions)])
     if env.sensor_noise:
         averaged = controllers.averaged_over_noise(solution, env.sensor_noise)
@@ -207,7 +224,7 @@ def _measure_dp(plant: OdePlant, frequency: float, rule: Rule | None, env: Popul
         found["dp_observer"] = _mean(acting(solution.greedy, observer=True), env)
     return {
         **found,
-        "dp": float(greedy.max(axis=1).mean()),
+        "dp": float(greedy.max(axis=1).mean() if best_of else greedy.mean()),
         "dp_mean": float(greedy.mean()),
         "interpolated": _mean(acting(solution.interpolated), env),
         "discount": solution.discount,

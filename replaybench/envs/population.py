@@ -37,6 +37,7 @@ from replaybench.runtime.errors import UserError
 from replaybench.runtime.streams import Stream
 
 _STARTS: Final[dict[Role, str]] = {"training": "initial state", "evaluation": "evaluation initial state"}
+_COURSES: Final[dict[Role, str]] = {"training": "course", "evaluation": "evaluation course"}
 _LARGEST_NORMAL: Final = 9.0  # normal random numbers of a stream cannot exceed √(106 ln 2) = 8.6
 _AUTORESET: Final = getattr(gymnasium.vector, "AutoresetMode", None)  # Gymnasium 1.0 has no AutoresetMode
 
@@ -141,7 +142,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         self._started = False
         self._canvas: Canvas | None = None
         self._engine = self.plant.engine(num_envs, 1.0 / self.dt)
-        self._engine.draws = self._starts
+        self._engine.draws, self._engine.courses = self._starts, Stream(root, self.members, _COURSES[role])
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -155,7 +156,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         super().reset(seed=seed)
         chosen = reset_mask(options, self.num_envs)
         if seed is not None:
-            for stream in (*self._signals.streams.values(), self._starts):
+            for stream in (*self._signals.streams.values(), self._starts, self._engine.courses):
                 stream.renew(check_seed(seed), chosen)
         self._signals.rest(chosen)
         self._elapsed[chosen] = 0

@@ -49,6 +49,7 @@ _PLANTS: Final = {
     for module, requirements, names in (
         ("ode.pendulum", (), ("Pendulum", "PendulumDCSC")),
         ("ode.magman", (), ("Magman",)),
+        ("ode.servo", (), ("Servo",)),
         (
             "mujoco.locomotion",
             (),

@@ -38,6 +38,11 @@ LABELS: Final = {
 Under noise, μ_r = 1 is the best of many episodes of dynamic programming.
 """
 
+RIVAL_LABELS: Final = {"PID": "tuned PID"}
+"""Names of the package's rivals in tables, by their names in results."""
+RIVAL: Final = "rival:"
+"""Text before the name of a rival, such as a tuned PID controller, among the names of reference controllers."""
+
 _TOO_SHORT, _TOO_FAR = 0.05, 1.0
 """Smallest and largest plausible horizon of a discount, as fractions of an episode."""
 _RUNAWAY: Final = 10.0
@@ -50,7 +55,7 @@ class ReferenceRow(NamedTuple):
     """The score of a reference controller at one noise and control rate.
 
     Attributes:
-        name: Name of the variable in the results, such as `reference_lqr`.
+        name: Name of the variable in the results, such as `reference_lqr`, or `rival:` and the name of a rival.
         label: Name of the controller in tables.
         reward: Mean reward per step, or return.
         mu: Normalised score μ_r; NaN if μ_r is not defined.
@@ -88,7 +93,17 @@ def reference_rows(here: xr.Dataset) -> list[ReferenceRow]:
         reward = float(here[name]) if name in here else np.nan
         if np.isfinite(reward) and not (label.startswith("DP") and reward == best):
             rows.append(ReferenceRow(name, label, reward, float(mu_r(here, here[name]))))
+    for name in here["rival"].values.tolist() if "rival_score" in here else ():
+        reward = here["rival_score"].sel(rival=name)
+        if np.isfinite(reward):
+            rows.append(ReferenceRow(RIVAL + name, reference_label(RIVAL + name), float(reward), float(mu_r(here, reward))))
     return rows
+
+
+def reference_label(name: str) -> str:
+    """Return the name in tables of a reference controller, from its name in a `ReferenceRow`."""
+    rival = name.removeprefix(RIVAL)
+    return LABELS[name] if rival == name else RIVAL_LABELS.get(rival, rival)
 
 
 def final_rewards(data: xr.Dataset) -> xr.DataArray:

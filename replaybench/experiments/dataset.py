@@ -213,6 +213,16 @@ def add_references(data: xr.Dataset, references: References) -> None:
         for key, reference in references.items():
             place = dict(zip(("plant", "frequency", "noise"), key, strict=True))
             data[f"reference_{field}"].loc[place] = getattr(reference, field)
+    if names := dict.fromkeys(name for reference in references.values() for name in reference.rivals):
+        data.coords["rival"] = list(names)
+        _blank(data, "rival_score", (*axes, "rival"), "mean reward per step, or return, of rivals such as a tuned PID")
+        notes = np.full(data["rival_score"].shape, "", dtype="U400")
+        about = {"long_name": "gains of rivals and the cost of their tuning"}
+        data["rival_note"] = xr.DataArray(notes, dims=(*axes, "rival"), attrs=about)
+        for key, reference in references.items():
+            for name, rival in reference.rivals.items():
+                place = {**dict(zip(("plant", "frequency", "noise"), key, strict=True)), "rival": name}
+                data["rival_score"].loc[place], data["rival_note"].loc[place] = rival.score, rival.note
     _blank(
         data, "reference_change", ("plant", "frequency"), "change of reference_dp over the last refinement, as a part"
     )

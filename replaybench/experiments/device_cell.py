@@ -57,8 +57,8 @@ def device_program(cell: Cell, parts: Parts) -> Program:
     plant, agent, replay, updates, phases = parts
     check_learner(type(agent), agent.config, agent.setting.refer is not None)
     check_strategy(replay.strategy)
-    if not isinstance(plant, OdePlant) or type(plant).engine is not OdePlant.engine:
-        which = "given by equations (OdePlant) and have no engine of their own"
+    if not isinstance(plant, OdePlant) or type(plant).engine is not OdePlant.engine or plant.random_episodes:
+        which = "given by equations (OdePlant), without an engine of their own, random starts or exogenous states"
         raise UserError(f'{plant.name} runs on the CPU only; with device = "cuda" use plants that are {which}')
     if not plant.channel.is_off:
         raise UserError('delay and channel are for the CPU only; leave them out, or set device = "cpu"')

@@ -41,7 +41,7 @@ _FILTERS: Final = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FI
 _TEXT, _WHOLE, _NUMBER = "text", "whole numbers", "numbers"
 
 _AXIS_KINDS: Final = {
-    **dict.fromkeys(("plant", "learner", "strategy", "signal"), _TEXT),
+    **dict.fromkeys(("plant", "learner", "strategy", "signal", "rival"), _TEXT),
     **dict.fromkeys(("noise", "frequency"), _NUMBER),
     **dict.fromkeys(("seed", "block", "episode", "greedy_episode", "evaluation_step"), _WHOLE),
 }
@@ -75,6 +75,8 @@ _FORMS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "reference_rule": (("plant",), _TEXT),
     "reference_grid": (("plant", "frequency"), _TEXT),
     "reference_change": (("plant", "frequency"), _NUMBER),
+    "rival_score": (("plant", "noise", "frequency", "rival"), _NUMBER),
+    "rival_note": (("plant", "noise", "frequency", "rival"), _TEXT),
 }
 """Axes and data type of each known array. Other arrays may have any of these axes."""
 _NEEDED_AXES: Final = (*AXES, "seed", "episode", "greedy_episode")

@@ -36,6 +36,8 @@ PURPOSES: Final = (
     "evaluation jitter",
     "disturbance",
     "evaluation disturbance",
+    "course",
+    "evaluation course",
 )
 """Purposes of streams. The index in this tuple is part of every seed, so append purposes and never reorder them."""
 

@@ -140,6 +140,7 @@ FLAG: Final = Domain("True or False", lambda value: isinstance(value, bool), Tru
 NUMBER: Final = Domain("a finite number", lambda value: _numeric(value) and math.isfinite(value), 1.5)
 POSITIVE: Final = Domain("a positive number", lambda value: _numeric(value) and 0 < float(value) < math.inf, 1.5)
 BOUND: Final = Domain("a positive number", lambda value: _numeric(value) and float(value) > 0, 10.0)
+SPREAD: Final = Domain("a finite number from 0", lambda value: NUMBER.fits(value) and value >= 0, 0.5)
 SHARE: Final = Domain("a number from 0 to 1", lambda value: _numeric(value) and 0 <= float(value) <= 1, 0.95)
 WHOLE: Final = Domain("a whole number from 0", lambda value: _whole(value, 0), 0)
 COUNT: Final = Domain("a whole number from 2", lambda value: _whole(value, 2), 11)
@@ -152,6 +153,7 @@ DOMAINS: Final[dict[str, Domain]] = {
     **dict.fromkeys(("state_scale", "episode_seconds", "frequency", "reward_scale", "max_substep"), POSITIVE),
     **dict.fromkeys(("action_choices", "action_levels", "grid_nodes", "reference_episodes"), COUNT),
     **dict.fromkeys(("periodic", "depends_on_rate"), FLAG),
+    "start_spread": SPREAD,
     "observation_limit": BOUND,
     "discount": SHARE,
     "update_every": WHOLE,

@@ -47,10 +47,13 @@ class Engine(ABC):
         truncated: Whether the simulator ended the episode in the last step without a terminal state, bool `[M]`.
         event: Events in the last step as bits, int64 `[M]`. Each plant defines the meaning of its bits.
         draws: Random streams of the members for randomness within an episode. `PopulationEnv` sets and saves them.
+        courses: Random streams of the members for set points and other exogenous states. `PopulationEnv` sets them, and
+            engines that use them save them.
         frequency: Control rate [Hz].
     """
 
     draws: Stream
+    courses: Stream
 
     def __init__(self, num_envs: int, states: int, frequency: float) -> None:
         self.observed = np.zeros((num_envs, states))

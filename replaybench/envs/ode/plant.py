@@ -5,8 +5,9 @@ Numba compiles the functions of a plant. The kernels of `replaybench.envs.ode.rk
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from replaybench.envs.interface.engine import Engine
 from replaybench.envs.interface.plant import Params, Plant, Vector
 from replaybench.envs.interface.signals import wrap_angle as wrap_angle
 from replaybench.envs.ode import rk4
+from replaybench.envs.ode.courses import Course
 from replaybench.envs.ode.rk4 import FUNCTIONS
 from replaybench.runtime.errors import UserError, unknown
 from replaybench.runtime.function_hash import content_hash
@@ -41,6 +43,18 @@ class OdePlant(Plant):
     initial_state: ClassVar[tuple[float, ...]]
     reference_state: ClassVar[tuple[float, ...]]
 
+    start_spread: ClassVar[tuple[float, ...]] = ()
+    """Half-width of the range of each state at the start of an episode, around `initial_state`. Starts are uniform in
+    this range. Every episode begins at `initial_state` if the tuple is empty."""
+    exogenous: ClassVar[Mapping[str, Course]] = MappingProxyType({})
+    """Random courses of states, such as set points, that have no equation. These states come last in `state_names`.
+    `rhs` returns the derivatives of the other states. `reward` gets the value that held during the control step."""
+    regulated: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Names of the states that a PID controller regulates, each with the name of its action."""
+    set_points: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Names of regulated states, each with the name of the exogenous state that is its set point. The set point of
+    other regulated states is the value in `reference_state`."""
+
     saturates: ClassVar[bool] = False
     splits_steps = True
 
@@ -60,13 +74,26 @@ class OdePlant(Plant):
         return step_choice(self).step
 
     @property
+    def equations(self) -> int:
+        """Number of states with an equation, which come first in `state_names`."""
+        return len(self.state_names) - len(self.exogenous)
+
+    @property
+    def random_episodes(self) -> bool:
+        """Whether episodes of a deterministic controller without noise differ."""
+        return bool(self.exogenous) or any(self.start_spread)
+
+    @property
     def chooses_step(self) -> bool:
         """Whether the plant does not declare `max_substep`, so that `step_choice` selects the Runge-Kutta step."""
         return type(self).max_substep is OdePlant.max_substep
 
     @staticmethod
     def rhs(x: Vector, u: Vector, p: Params) -> tuple[float, ...]:
-        """Return the time derivative of each state for the state `x`, the applied action `u` and the parameters `p`."""
+        """Return the time derivative of each state for the state `x`, the applied action `u` and the parameters `p`.
+
+        Exogenous states have no derivative.
+        """
         raise NotImplementedError
 
     @staticmethod
@@ -95,8 +122,8 @@ class OdePlant(Plant):
         super().__init_subclass__(**kwargs)
         if "start" in vars(cls):
             raise UserError(
-                f"plant {cls.__name__}: equations have no method start, because every episode begins at initial_state; "
-                "leave it out, or derive the plant from PythonPlant for random initial states"
+                f"plant {cls.__name__}: equations have no method start; declare start_spread, the half-width of the range "
+                "of each state around initial_state"
             )
         _compile_functions(cls)
 
@@ -121,7 +148,7 @@ class OdePlant(Plant):
             if velocity not in self.state_names:
                 raise unknown(f"state of {self.name} in differentiate:", velocity, self.state_names)
             own = self.state_names.index(velocity)
-            for i, name in enumerate(self.state_names):
+            for i, name in enumerate(self.state_names[: self.equations]):
                 if i != own and all(slope[i] == x[own] for slope, x in zip(slopes, points, strict=True)):
                     found[velocity] = name
             if velocity not in found:
@@ -136,15 +163,18 @@ class OdePlant(Plant):
     @classmethod
     def _declared(cls) -> tuple[str, ...]:
         # The grid is left out: only dynamic programming depends on it, and learned policies stay valid when it changes.
-        return (*super()._declared(), *_PER_STATE, "max_substep")
+        # Declarations that older plants lack enter only where they are used, so that older fingerprints stay valid.
+        used = [name for name in ("start_spread", "exogenous") if getattr(cls, name)]
+        return (*super()._declared(), *_PER_STATE, "max_substep", *used)
 
     def _check_declarations(self) -> None:
         super()._check_declarations()
         plant = type(self).__name__
         if not self.chooses_step:  # `step_choice` would call functions that may be wrong
             check_scalar(self, "max_substep")
-        for name in (*_PER_STATE, *(_GRID if self.grid_nodes else ())):
+        for name in (*_PER_STATE, *(_GRID if self.grid_nodes else ()), *["start_spread"] * bool(self.start_spread)):
             check_tuple(self, name, "state_names")
+        self._check_courses(f"plant {plant}")
         if self.grid_nodes:
             check_range(self, "grid_low", "grid_high")
             for name, angle, low, high in zip(
@@ -168,12 +198,32 @@ class OdePlant(Plant):
             if getattr(self, name) is getattr(OdePlant, name):
                 raise UserError(f"plant {plant} does not define the static method {name}")
 
+    def _check_courses(self, plant: str) -> None:
+        exogenous, dynamic = self.state_names[self.equations :], self.state_names[: self.equations]
+        for name, course in self.exogenous.items():
+            if not isinstance(course, Course):
+                raise UserError(f"{plant}: the course of {name} must be Steps, Ramps or Sines, not {course!r}")
+        if set(exogenous) != set(self.exogenous):
+            raise UserError(f"{plant}: exogenous states must be the last of state_names, not {', '.join(self.exogenous)}")
+        for what, names, values, known in (
+            ("regulated", dynamic, self.action_names, "action"),
+            ("set_points", tuple(self.regulated), exogenous, "exogenous state"),
+        ):
+            for state, other in getattr(self, what).items():
+                if state not in names:
+                    raise unknown(f"state in {what} of {plant}:", state, names)
+                if other not in values:
+                    raise unknown(f"{known} in {what} of {plant}:", other, values)
+
 
 class RungeKutta(Engine):
     """A simulator that integrates the differential equations of M copies of a plant by Runge-Kutta steps."""
 
     def __init__(self, plant: OdePlant, num_envs: int, frequency: float) -> None:
         super().__init__(num_envs, len(plant.state_names), frequency)
+        self._drawn = np.zeros((num_envs, len(plant.exogenous), 2))  # the last and the next random value of each course
+        self._elapsed = np.zeros(num_envs, np.int64)  # control steps in the episode
+        self._courses = [plant.exogenous[name] for name in plant.state_names[plant.equations :]]
         self.plant, self._kernel = plant, rk4.kernel(plant)
         substeps = rk4.substeps(plant, 1.0 / frequency)
         self._steps = 1.0 / frequency / substeps, substeps, plant.params()
@@ -181,10 +231,39 @@ class RungeKutta(Engine):
 
     def restart(self, chosen: NDArray[np.bool_], draws: Stream) -> None:
         self.observed[chosen] = self.plant.initial_state
+        if self.plant.start_spread:
+            share = draws.uniform(self.observed.shape[1], chosen)
+            self.observed[chosen] += (2.0 * share - 1.0) * self.plant.start_spread
+        if self._courses:
+            self._elapsed[chosen] = 0
+            self._drawn[chosen] = self.courses.uniform(2 * len(self._courses), chosen).reshape(-1, len(self._courses), 2)
+            self._follow(chosen)
+
+    def changing(self) -> dict[str, NDArray[Any]]:
+        if not self._courses:
+            return {}
+        return {"course_drawn": self._drawn, "course_elapsed": self._elapsed, "course_stream": self.courses.state}
+
+    def _follow(self, chosen: NDArray[np.bool_]) -> None:
+        """Write the present values of the exogenous states of the members marked in `chosen` `[M]`."""
+        for i, course in enumerate(self._courses, self.plant.equations):
+            held = self._elapsed / (self.frequency * course.hold) + 1e-9  # rounding must not delay a step of the course
+            last, following = self._drawn[:, i - self.plant.equations].T
+            self.observed[chosen, i] = course.at(last, following, held % 1.0)[chosen]
+
+    def _draw_next(self, running: NDArray[np.bool_]) -> None:
+        """Count a control step of the members marked in `running` `[M]`, and draw the next values of courses."""
+        before, self._elapsed[running] = self._elapsed.copy(), self._elapsed[running] + 1
+        for i, course in enumerate(self._courses):
+            held, earlier = (steps / (self.frequency * course.hold) + 1e-9 for steps in (self._elapsed, before))
+            new = running & (np.floor(held) > np.floor(earlier))
+            if new.any():
+                self._drawn[new, i, 0] = self._drawn[new, i, 1]
+                self._drawn[new, i, 1] = self.courses.uniform(1, new)[:, 0]
 
     def advance(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
         self._kernel(self.observed, action, running, *self._steps, self.reward, self.terminated, self.event)
-        self._check_finite()
+        self._end_step(running)
 
     def advance_pieces(
         self, action: NDArray[np.float64], pieces: NDArray[np.float64], seconds: NDArray[np.float64],
@@ -198,9 +277,12 @@ class RungeKutta(Engine):
             self.observed, action, pieces, seconds, counts, running, self.plant.params(), self.reward, self.terminated,
             self.event,
         )  # fmt: skip
-        self._check_finite()
+        self._end_step(running)
 
-    def _check_finite(self) -> None:
+    def _end_step(self, running: NDArray[np.bool_]) -> None:
+        if self._courses:
+            self._draw_next(running)
+            self._follow(running)
         finite = np.isfinite(self.observed)
         if not self.plant.saturates and not finite.all():
             member, state = np.argwhere(~finite)[0]
@@ -227,8 +309,10 @@ def try_functions(plant: OdePlant) -> str:
     for name, numbers in (("rhs", rates), ("reward", [reward])):
         if wrong := [each for each in numbers if not isinstance(each, int | float | np.number | np.bool_)]:
             return f"{name} returns {wrong[0]!r} at the initial state where a number must be"
-    if len(rates) != len(x):
-        return f"rhs returns {len(rates)} derivatives for {len(x)} states"
+    if plant.exogenous and len(rates) == len(x):
+        return f"rhs returns an equation of {plant.state_names[-1]}, which is exogenous; leave out one of the two"
+    if len(rates) != plant.equations:
+        return f"rhs returns {len(rates)} derivatives for {plant.equations} states"
     if not np.isfinite([*rates, reward]).all():
         return "rhs or reward is not finite at the initial state"
     for name, value in (("project", project(x.copy(), p)), ("terminated", terminated(x.copy(), 0, p))):

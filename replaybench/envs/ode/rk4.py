@@ -81,6 +81,8 @@ class Equations(Protocol):
     @property
     def action_names(self) -> tuple[str, ...]: ...
     @property
+    def equations(self) -> int: ...
+    @property
     def max_substep(self) -> float: ...
     def params(self) -> tuple[float, ...]: ...
 
@@ -91,7 +93,7 @@ BLOCK: Final = 64
 # Inner loops over the members of a block are short and contain no calls. The compiler vectorises them if a plant's
 # functions neither call libraries nor raise errors. The `scratch` arrays x, y and u become registers. Without fast-math
 # and threads, a member's arithmetic does not depend on its position in a block. `_unroll` expands the marks `each i`
-# (over states), `each a` (over actions) and `all`.
+# (over states), `each d` (over states with an equation), `each a` (over actions) and `all`.
 TEMPLATE: Final = '''\
 """A kernel made by replaybench; this file may be deleted at any time."""
 
@@ -123,9 +125,9 @@ def advance(state, action, members, h, substeps, p, reward, terminated, event):
                     x, u = scratch(S), scratch(A)
                     each i: x[i] = within_i[n]
                     each a: u[a] = applied_a[n]
-                    all k_i = rhs(x, u, p)
-                    each i: slopes_i[n] += weight * k_i
-                    each i: within_i[n] = start_i[n] + ahead * k_i
+                    all k_d = rhs(x, u, p)
+                    each d: slopes_d[n] += weight * k_d
+                    each d: within_d[n] = start_d[n] + ahead * k_d
             for n in range(width):
                 x = scratch(S)
                 each i: x[i] = start_i[n] + h / 6.0 * slopes_i[n]
@@ -164,7 +166,7 @@ def _in_pieces(template: str) -> str:
 """
     for whole, piece in (
         ("ahead = h if stage == 2 else 0.5 * h", "share = 1.0 if stage == 2 else 0.5"),
-        ("+ ahead * k_i", "+ share * h[n] * k_i"),
+        ("+ ahead * k_d", "+ share * h[n] * k_d"),
         ("h / 6.0", "h[n] / 6.0"),
     ):
         steps = steps.replace(whole, piece)
@@ -185,7 +187,8 @@ def kernel(plant: Equations, pieces: bool = False) -> Callable[..., None]:
     """
     functions = tuple(getattr(plant, name) for name in FUNCTIONS)
     template = _in_pieces(TEMPLATE) if pieces else TEMPLATE
-    return _kernel(functions, len(plant.state_names), len(plant.action_names), plant.name, template)
+    counts = len(plant.state_names), plant.equations, len(plant.action_names)
+    return _kernel(functions, *counts, plant.name, template)
 
 
 def substeps(plant: Equations, dt: float) -> int:
@@ -236,10 +239,10 @@ def advance(
 
 @functools.cache
 def _kernel(
-    functions: tuple[Callable[..., Any], ...], states: int, actions: int, plant: str, template: str
+    functions: tuple[Callable[..., Any], ...], states: int, equations: int, actions: int, plant: str, template: str
 ) -> Callable[..., None]:
     rhs, reward, project, terminated = functions
-    source = _unroll(template, states, actions)
+    source = _unroll(template, states, equations, actions)
     content = content_hash((*functions, scratch, scratch_bits), exact=True)
     made_of = f"{compiler()} {states} {actions} {BLOCK} {content} {source}"
     # The file has the name of the class that defines `rhs`: plants that differ only in parameters share it.
@@ -256,20 +259,20 @@ def _kernel(
     return _execute(source, f"replaybench.envs.kernels.{name}", values, numba.njit)
 
 
-def _unroll(template: str, states: int, actions: int) -> str:
-    """Expand the marks in a template for given numbers of states and actions.
+def _unroll(template: str, states: int, equations: int, actions: int) -> str:
+    """Expand the marks in a template for given numbers of states, equations and actions.
 
-    A line `each i: ...` is repeated for each state, and `each a: ...` for each action. `all k_i` becomes `k_0, k_1,
-    ...`.
+    A line `each i: ...` is repeated for each state, `each d: ...` for each state with an equation, and `each a: ...`
+    for each action. `all k_d` becomes `k_0, k_1, ...`.
     """
-    counts, lines = {"i": states, "a": actions}, []
+    counts, lines = {"i": states, "d": equations, "a": actions}, []
     for line in template.splitlines(keepends=True):
         if each := re.match(r"( *)each (\w): (.*\n)", line):
             indent, letter, statement = each.groups()
             numbers = range(counts[letter])
             lines += [indent + re.sub(rf"(?<=[_\[ ]){letter}\b", str(number), statement) for number in numbers]
         else:
-            lines.append(re.sub(r"all (\w+)_i", lambda k: "".join(f"{k[1]}_{i}, " for i in range(states)), line))
+            lines.append(re.sub(r"all (\w+)_d", lambda k: "".join(f"{k[1]}_{i}, " for i in range(equations)), line))
     return "".join(lines)
 
 

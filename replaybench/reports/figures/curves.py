@@ -14,6 +14,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
+from replaybench.experiments.comparison import RIVAL, reference_label
 from replaybench.experiments.dataset import episode_metric, mu_r
 from replaybench.reports.figures.style import GREY, Series, minus
 from replaybench.runtime.arrays import Floats
@@ -208,6 +209,18 @@ REFERENCES: Final = {
     "reference_zero": "doing nothing",
 }
 """Labels of the lines of reference controllers. If some lines nearly coincide, only the first one is drawn."""
+
+
+def short_label(name: str) -> str:
+    """Return the label of the line of a reference controller, or an empty text if it gets no line."""
+    return REFERENCES.get(name, reference_label(name) if name.startswith(RIVAL) else "")
+
+
+def _with_lines(levels: Mapping[str, float]) -> list[str]:
+    """Return the names of reference controllers that get lines: the package's own in fixed order, and then rivals."""
+    return [*(name for name in REFERENCES if name in levels), *(name for name in levels if name.startswith(RIVAL))]
+
+
 ALWAYS: Final = ("reference_random", "reference_dp")
 """Reference controllers whose lines are part of every view."""
 _REACH_UP, _REACH_DOWN = 0.5, 0.15
@@ -226,9 +239,9 @@ def merge_levels(levels: Mapping[str, float], width: float, part: float = 0.02) 
         part: Share of the axis. Levels that differ by less share one line, whose label names all of them.
     """
     merged: dict[float, list[str]] = {}
-    for name in (name for name in REFERENCES if name in levels):
+    for name in _with_lines(levels):
         near = [level for level in merged if abs(level - levels[name]) < part * width]
-        merged.setdefault(near[0] if near else levels[name], []).append(REFERENCES[name])
+        merged.setdefault(near[0] if near else levels[name], []).append(short_label(name))
     return {level: ", ".join(labels) for level, labels in merged.items()}
 
 
@@ -257,9 +270,9 @@ def draw_references(panels: Sequence[tuple[Axes, Mapping[str, float]]], bare: Co
         labels = merge_levels({name: level for name, level in levels.items() if low <= level <= high}, high - low)
         for level in labels:
             axes.axhline(level, **REFERENCE_LINE)
-        for name in (name for name in REFERENCES if name in drawn and not low <= levels.get(name, low) <= high):
+        for name in (name for name in _with_lines(levels) if name in drawn and not low <= levels[name] <= high):
             edge, arrow = (high, "↑") if levels[name] > high else (low, "↓")
-            text = f"{REFERENCES[name]}: {minus(f'{levels[name]:.3g}')}"
+            text = f"{short_label(name)}: {minus(f'{levels[name]:.3g}')}"
             labels[edge] = f"{labels[edge]}, {text}" if edge in labels else f"{arrow} {text}"
         if axes not in bare:
             _label_levels(axes, labels, high - low)

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from replaybench.experiments import dataset
-from replaybench.experiments.comparison import final_rewards, first_comparison, headline, scaled
+from replaybench.experiments.comparison import final_rewards, first_comparison, headline, reference_rows, scaled
 from replaybench.reports.figures import curves, style
 from replaybench.reports.figures.style import GREY, MU, MU_LABEL, RAW_LABELS, Series
 from replaybench.runtime.arrays import Floats
@@ -132,7 +132,8 @@ class _View(NamedTuple):
 
     def levels(self) -> dict[str, float]:
         """Return the rewards of reference controllers, such as random control, by name, in the unit of the panel."""
-        levels = {name: float(self.scaled(self.data[name])) for name in curves.REFERENCES if name in self.data}
+        rows = reference_rows(self.data)
+        levels = {row.name: row.mu if self.normalised else row.reward for row in rows if curves.short_label(row.name)}
         return {name: level for name, level in levels.items() if np.isfinite(level)}
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from plotly.colors import sample_colorscale
 
-from replaybench.experiments.comparison import LABELS
+from replaybench.experiments.comparison import reference_label
 from replaybench.experiments.dataset import counted_in, episode_metric, in_iterations
 from replaybench.reports.figures import curves
 from replaybench.reports.figures.style import RAW_LABELS, Series, plant_name
@@ -103,7 +103,7 @@ def reference_traces(levels: Mapping[str, float], last: int, digits: int) -> lis
     """Return the Plotly trace of a grey line for each reference controller, such as random control."""
     shown = {"hovertemplate": f"%{{y:.{digits}f}}"}
     return [
-        level_trace(LABELS[name], level, last, theme.reference_line(name), **shown) for name, level in levels.items()
+        level_trace(reference_label(name), level, last, theme.reference_line(name), **shown) for name, level in levels.items()
     ]
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from replaybench.experiments.comparison import RIVAL
 from replaybench.experiments.statistics import Interval
 from replaybench.reports.figures.curves import ALWAYS
 from replaybench.reports.figures.style import DASHES, MARKERS, PALETTE, Series, minus
@@ -130,15 +131,21 @@ REFERENCE_DASHES: Final = {
     "reference_dp": "solid",
 }
 """Dashes of the grey lines for reference controllers, in Plotly's notation."""
+RIVAL_DASH: Final = "6px,2px,1px,2px"
 REFERENCE_WORDS: Final = (
     "Grey lines, if known and near: random control (dashed), doing nothing (dotted), the linear-quadratic regulator "
-    "(long dashes) and dynamic programming (solid), under the same noise and rate"
+    "(long dashes), dynamic programming (solid) and rivals such as a tuned PID controller (dash-dotted), under the same "
+    "noise and rate"
 )
 
 
 def reference_line(name: str) -> dict[str, Any]:
     """Return the style of the line of a reference controller, such as random control, in Plotly's notation."""
-    return {"color": REFERENCE, "width": 1, "dash": REFERENCE_DASHES[name]}
+    return {"color": REFERENCE, "width": 1, "dash": REFERENCE_DASHES.get(name, RIVAL_DASH)}
+
+
+def _has_line(name: str) -> bool:
+    return name in REFERENCE_DASHES or name.startswith(RIVAL)
 
 
 def in_reach(levels: Mapping[str, float], low: float, high: float) -> dict[str, float]:
@@ -149,7 +156,7 @@ def in_reach(levels: Mapping[str, float], low: float, high: float) -> dict[str, 
     """
     reach = high - low
     near = {name for name, level in levels.items() if low - reach <= level <= high + reach}
-    return {name: level for name, level in levels.items() if name in REFERENCE_DASHES and name in {*ALWAYS, *near}}
+    return {name: level for name, level in levels.items() if _has_line(name) and name in {*ALWAYS, *near}}
 
 
 def plain(text: str) -> str:
