@@ -250,7 +250,8 @@ class PredictingController:
             since = [(oldest + 1, rest), (oldest, dt - rest)] if rest else [(oldest, dt)]
             predicted = self._advanced(self._estimate, since)
             error = state - predicted
-            state = predicted + OBSERVER_GAIN * np.where(plant.periodic, wrap(error), error)
+            gain = np.where(np.arange(len(plant.periodic)) < plant.equations, OBSERVER_GAIN, 1.0)  # set points jump
+            state = predicted + gain * np.where(plant.periodic, wrap(error), error)
         self._estimate, self._samples = state, self._samples + 1
         under_way = [(oldest, rest)] * (rest > 0) + [(place, dt) for place in range(oldest - 1, -1, -1)]
         action = self._policy(plant.normalise_state(self._advanced(state, under_way)))

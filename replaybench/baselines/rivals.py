@@ -96,7 +96,9 @@ def _measure(plant: Plant, frequency: float, noise: float, name: str, chosen: Ri
 
 
 def _kept_at(plant: Plant, frequency: float, noise: float, name: str, chosen: Rivals) -> Path:
-    declared = [sorted(plant.regulated.items()), sorted(plant.set_points.items())] if isinstance(plant, OdePlant) else []
+    declared = (
+        [sorted(plant.regulated.items()), sorted(plant.set_points.items())] if isinstance(plant, OdePlant) else []
+    )
     facts = [plant.fingerprint(), declared, name, float(frequency), float(noise), chosen.episodes]
     return cached_at("rivals/", [*facts, plant.reference_episodes, _SEED, NUMERICS_VERSION])
 

@@ -21,12 +21,13 @@ from replaybench.baselines.controllers import linear_quadratic_regulator
 from replaybench.baselines.fuzzy_q_iteration import Solution, Variant, solve
 from replaybench.baselines.grid_choice import Rule, check_effort, reference_solution
 from replaybench.baselines.references import Reference, no_score, normalise, reference
+from replaybench.baselines.rivals import Rivals
 from replaybench.controllers.policies.policy import policy_facts
 from replaybench.controllers.registry import spelled
 from replaybench.data.policy_file import read_policy, write_policy
 from replaybench.data.run_folder import claim
 from replaybench.envs.interface.plant import Parameter, Plant
-from replaybench.envs.ode.plant import with_equations
+from replaybench.envs.ode.plant import OdePlant, with_equations
 from replaybench.envs.registry import PLANTS, make_plant
 from replaybench.evidence.advice.advise import advise, advise_from, advise_on_buffer
 from replaybench.evidence.advice.probes import Question
@@ -34,6 +35,7 @@ from replaybench.evidence.advice.proposal import Advice
 from replaybench.exchange.offline import Changes, replay_offline
 from replaybench.exchange.offline_scores import OfflineScores, extrapolation
 from replaybench.exchange.recorded_buffer import read_recording, recorded_rewards
+from replaybench.experiments.comparison import RIVAL, reference_label
 from replaybench.experiments.overview import LINES, screen
 from replaybench.experiments.progress import plain_lines, shows_bars
 from replaybench.experiments.sweep import cores
@@ -54,7 +56,7 @@ _LEAST_LEARNERS = 8
 
 def show_baseline(
     console: Console, name: str, parameters: Mapping[str, Parameter], frequency: float | None, noise: float,
-    rule: Rule | None, output: Path | None,
+    rule: Rule | None, output: Path | None, rivals: bool = True,
 ) -> None:  # fmt: skip
     """Solve a plant by dynamic programming, print convergence and scores, and draw the value and the policy."""
     plant = with_equations(make_plant(name, **parameters), "dynamic programming")
@@ -81,7 +83,7 @@ def show_baseline(
         stage = "fuzzy Q-iteration, the solution to compare with"
         solution = reference_solution(plant, frequency, rule).solution
         stage = "episodes of the reference controllers"
-        scores = reference(plant, frequency, noise, rule)
+        scores = reference(plant, frequency, noise, rule, Rivals() if rivals else None)
     nodes = " × ".join(map(str, plant.grid_nodes))
     console.print(f"fuzzy Q-iteration on the declared {nodes} nodes: ‖Δθ‖∞ after each sweep")
     convergence = Table(*(Column(heading, justify="right") for heading in ("sweep", *variants)), box=box.SIMPLE_HEAD)
@@ -95,6 +97,8 @@ def show_baseline(
     if note := no_score(scores.dp, scores.random):
         console.print(note)
     console.print(reference_table(plant, frequency, noise, scores))
+    for name, rival in scores.rivals.items():
+        console.print(f"{reference_label(RIVAL + name)}: {rival.note}", markup=False, highlight=False)
     try:
         linear_quadratic_regulator(plant, frequency)
     except UserError as why:
@@ -110,7 +114,8 @@ def reference_table(plant: Plant, frequency: float, noise: float, known: Referen
     """Return a table of the rewards of random control, dynamic programming and other reference controllers."""
     table = _score_table("controller", f"{plant.name}, {frequency:g} Hz, noise {noise:g}: {metric_words(known)}")
     zero, one = (" (μ_r = 0)", " (μ_r = 1)") if known.usable else ("", "")
-    best = f"DP, best of {plant.reference_episodes:,} episodes" if noise else "DP, greedy policy"
+    best_of = noise and not (isinstance(plant, OdePlant) and plant.random_episodes)
+    best = f"DP, best of {plant.reference_episodes:,} episodes" if best_of else "DP, greedy policy"
     best += f", predicting from the {known.dp_from}" if known.dp_from else ""
     interpolated = "DP, interpolated policy"
     if np.isclose(known.interpolated, known.zero):
@@ -122,10 +127,11 @@ def reference_table(plant: Plant, frequency: float, noise: float, known: Referen
         "linear-quadratic, predicting over the delay": known.lqr_predicted,
         "DP, greedy policy, unaware of the delay": known.dp_unaware,
         interpolated: known.interpolated,
-        "DP, greedy policy, mean": known.dp_mean if noise else np.nan,
+        "DP, greedy policy, mean": known.dp_mean if best_of else np.nan,
         best + one: known.dp,
         "DP, greedy in values averaged over the noise": known.dp_averaged,
         "DP, greedy on a model observer of the state": known.dp_observer,
+        **{reference_label(RIVAL + name): rival.score for name, rival in known.rivals.items()},
     }
     digits = decimals(rows.values(), least=3)
     for controller, reward in rows.items():

@@ -41,6 +41,7 @@ def sweep(
     no_measure: bool = False,
     progress: Literal["bar", "lines", "json"] | None = None,
     tensorboard: bool = False,
+    no_rivals: bool = False,
     quiet: bool = False,
 ) -> int:
     """Run a study, which is a grid of plants, learners, strategies, noise levels and control rates.
@@ -65,6 +66,7 @@ def sweep(
         progress: A live line, a plain line every 30 s, or only a JSON object for each event. If not given, a live line
             is shown in a terminal and plain lines elsewhere.
         tensorboard: Also write TensorBoard event files into the run folder.
+        no_rivals: Do not tune and score rivals of learners, such as PID controllers. Those of earlier runs are used.
     """
     from rich.console import Console
 
@@ -93,7 +95,7 @@ def sweep(
     with contextlib.redirect_stdout(sys.stderr) if only_json else contextlib.nullcontext():
         return _run_study(
             console, read, output or Path("runs") / read.name, workers, cluster, dry_run, no_measure,
-            checkpoint_seconds=checkpoint_seconds, progress=progress, tensorboard=tensorboard,
+            checkpoint_seconds=checkpoint_seconds, progress=progress, tensorboard=tensorboard, rivals=not no_rivals,
         )  # fmt: skip
 
 
@@ -196,6 +198,7 @@ def baseline(
     reference: Literal["converged", "paper"] | None = None,
     output: Path | None = None,
     parameters: tuple[str, ...] = (),
+    no_rivals: bool = False,
 ) -> int:
     """Solve a plant by fuzzy Q-iteration, and compare its scores with those of simpler controllers.
 
@@ -208,11 +211,14 @@ def baseline(
         reference: Grid of the solution. converged refines the plant's grid until the result no longer changes, and
             paper uses the grid that the plant declares. If not given, the plant chooses.
         output: Folder for the figure. If not given, it is runs/baseline-<plant>-<rate>.
+        no_rivals: Do not tune and score rivals of learners, such as PID controllers.
     """
     from replaybench.cli.commands import show_baseline
     from replaybench.cli.console import make_console
 
-    show_baseline(make_console(), plant, parameter_values(parameters), frequency, noise, reference, output)
+    show_baseline(
+        make_console(), plant, parameter_values(parameters), frequency, noise, reference, output, not no_rivals
+    )
     return 0
 
 

@@ -96,7 +96,9 @@ def reference_rows(here: xr.Dataset) -> list[ReferenceRow]:
     for name in here["rival"].values.tolist() if "rival_score" in here else ():
         reward = here["rival_score"].sel(rival=name)
         if np.isfinite(reward):
-            rows.append(ReferenceRow(RIVAL + name, reference_label(RIVAL + name), float(reward), float(mu_r(here, reward))))
+            rows.append(
+                ReferenceRow(RIVAL + name, reference_label(RIVAL + name), float(reward), float(mu_r(here, reward)))
+            )
     return rows
 
 

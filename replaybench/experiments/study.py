@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from replaybench.baselines.grid_choice import Rule
+from replaybench.baselines.rivals import Rivals
 from replaybench.controllers.interface.agent import Actions
 from replaybench.controllers.registry import LEARNERS, algorithm_of, load_learner, spelled, variant_settings
 from replaybench.data.documents import read_toml
@@ -201,6 +202,10 @@ class Study:
             for strategy in grid.strategies:
                 if ".py:" not in strategy:
                     parse(strategy)
+
+    def rivals(self) -> Rivals:
+        """Return the settings of the rivals with which learners are compared."""
+        return Rivals(self.episodes)
 
     def grids(self) -> list[Grid]:
         """Return the grids of the study, in which the study's lists replace empty lists."""

@@ -20,6 +20,7 @@ from rich.console import Console
 
 from replaybench.baselines.grid_choice import Rule
 from replaybench.baselines.references import Reference, kept_reference, reference
+from replaybench.baselines.rivals import Rivals
 from replaybench.data.documents import read_json
 from replaybench.data.policy_file import read_policy, write_policy
 from replaybench.data.record import read_record, write_record
@@ -83,6 +84,7 @@ def run_sweep(
     figures: Figures | None = None,
     progress: ProgressForm | None = None,
     tensorboard: bool = False,
+    rivals: bool = True,
 ) -> Outcome:
     """Run a study into a folder, or continue an interrupted run, in worker processes.
 
@@ -90,6 +92,7 @@ def run_sweep(
         cluster: Address of a Dask scheduler, whose workers are used instead of local workers; or None.
         checkpoint_seconds: Interval between checkpoints of each running cell (combination of settings) in seconds.
         figures: Functions for figures. By default, no figures are drawn.
+        rivals: Whether missing scores of rivals, such as a tuned PID controller, are computed.
     """
     folder = RunFolder(output.absolute())  # code of the user may change the working folder
     planned = plan(study, folder, workers)
@@ -104,7 +107,7 @@ def run_sweep(
         todo = planned.refreshed(folder)  # another sweep may have held the lock
         _record_study(study, todo.cells, folder, console, figures)
         conditions = reference_cells(todo.cells)
-        jobs = _jobs(study, conditions, todo.open, held if cluster is None else None, checkpoint_seconds)
+        jobs = _jobs(study, conditions, todo.open, held if cluster is None else None, checkpoint_seconds, rivals)
         computed = [cell for cell in todo.cells if cell.id not in todo.shared]
         board = folder.path / "tensorboard" if tensorboard else None
         with Display(folder, study.name, computed, todo.open, workers, console, progress, board) as display:
@@ -236,9 +239,11 @@ class _Store:
             self._display.complete(cell.id)
 
 
-def _reference_task(cell: Cell, rule: Rule | None, shown: bool, report: Report) -> tuple[Reference, Solved | None]:
+def _reference_task(
+    cell: Cell, rule: Rule | None, shown: bool, rivals: Rivals | None, report: Report
+) -> tuple[Reference, Solved | None]:
     plant = cell.make_plant()
-    scores = reference(plant, cell.frequency, cell.noise, rule)
+    scores = reference(plant, cell.frequency, cell.noise, rule, rivals)
     return scores, solved_surfaces(plant, cell.frequency, rule) if shown else None
 
 
@@ -286,7 +291,12 @@ def _store_files(folder: Path, files: dict[str, bytes]) -> None:
 
 
 def _jobs(
-    study: Study, conditions: dict[Conditions, Cell], cells: Sequence[Cell], held: Held | None, seconds: float
+    study: Study,
+    conditions: dict[Conditions, Cell],
+    cells: Sequence[Cell],
+    held: Held | None,
+    seconds: float,
+    rivals: bool,
 ) -> list[Job]:
     """Return the jobs that compute reference scores and unfinished cells, in the order in which the jobs start.
 
@@ -298,7 +308,8 @@ def _jobs(
     tasks = _reference_task, _run_cell_task
     compute_reference, train = (partial(_in_folder, study.folder, held, task) for task in tasks)
     references = [
-        Job(f"{at}", compute_reference, (cell, study.reference, at in shown)) for at, cell in conditions.items()
+        Job(f"{at}", compute_reference, (cell, study.reference, at in shown, study.rivals() if rivals else None))
+        for at, cell in conditions.items()
     ]
     sizes = for_each(cells, attrgetter("total_steps"))
     longest_first = [cell for _, cell in sorted(zip(sizes, cells, strict=True), key=lambda sized: -sized[0])]
@@ -325,7 +336,9 @@ def _write_results(
     known = {}
     for at, cell in conditions.items():
         stored = references.get(f"{at}")  # if the sweep was stopped, an earlier one may have computed it
-        stored = stored or kept_reference(cell.make_plant(), cell.frequency, cell.noise, study.reference)
+        stored = stored or kept_reference(
+            cell.make_plant(), cell.frequency, cell.noise, study.reference, study.rivals()
+        )
         if stored is not None:
             known[at] = stored
     data = assemble(cells, known, {cell.id: folder.cell(cell.id) for cell in cells})

@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 
 from replaybench.baselines.references import no_score
-from replaybench.experiments.comparison import no_learning, reference_rows
+from replaybench.experiments.comparison import RIVAL, no_learning, reference_label, reference_rows
 from replaybench.experiments.dataset import AXES, episode_metric, last_of, lengths_vary, runs_there, the_last
 from replaybench.experiments.statistics import Interval, interval
 from replaybench.experiments.text_table import FittedTable
@@ -103,6 +103,9 @@ def _reference_notes(data: xr.Dataset) -> list[str]:
             notes += [f"dynamic programming at {rate:g} Hz: {grid}"] if grid else []
     for rate, noise in itertools.product(data["frequency"].values, data["noise"].values):
         here = data.sel(frequency=rate, noise=noise)
+        for name in data["rival"].values if "rival_note" in data else ():
+            if note := str(here["rival_note"].sel(rival=name).item()):
+                notes.append(f"{reference_label(RIVAL + name)} at {rate:g} Hz, noise {noise:g}: {note}")
         if note := no_score(float(here["reference_dp"]), float(here["reference_random"])):
             notes.append(f"{rate:g} Hz, noise {noise:g}: {note}")
     return notes

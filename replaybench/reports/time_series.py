@@ -11,10 +11,12 @@ from matplotlib.figure import Figure
 
 from replaybench.baselines.controllers import Controller, linear_quadratic_regulator
 from replaybench.baselines.grid_choice import reference_solution
+from replaybench.baselines.rivals import Rivals, controller
 from replaybench.data.documents import COLUMN_SUFFIXES, check_columns_file, write_columns
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.population import PopulationEnv
+from replaybench.experiments.comparison import RIVAL, reference_label
 from replaybench.reports.figures.style import KINDS, PALETTE, add_legend, new_figure, style, write_figure
 from replaybench.reports.films import Predict, Scene, random_actions, scene_of
 from replaybench.runtime.arrays import Floats
@@ -23,7 +25,7 @@ from replaybench.runtime.errors import UserError
 from replaybench.runtime.quantities import decimals
 
 _DASHES = {"random control": (0, (4, 3)), "linear-quadratic control": (0, (8, 3)), "dynamic programming": "-"}
-"""Dashes of the grey lines of reference controllers."""
+"""Dashes of the grey lines of reference controllers. Rivals, such as a tuned PID controller, have others."""
 _MOST_ROWS = 6
 
 
@@ -34,12 +36,14 @@ class Episode(NamedTuple):
         states: States without noise, `[T + 1, S]`. The first row is the initial state.
         actions: Commanded actions, `[T, A]`.
         rewards: Rewards, not scaled, `[T]`.
+        shown: Whether the episode is that of the policy to show, not of a reference controller.
     """
 
     controller: str
     states: Floats
     actions: Floats
     rewards: Floats
+    shown: bool = False
 
 
 def run(scene: Scene, controller: str, predict: Predict) -> Episode:
@@ -73,6 +77,8 @@ def references(scene: Scene) -> Iterator[tuple[str, Predict]]:
         yield "linear-quadratic control", _without_state(linear_quadratic_regulator(plant, scene.frequency).act)
     if plant.grid_nodes:
         yield "dynamic programming", _without_state(reference_solution(plant, scene.frequency).solution.greedy)
+    for name, rival in Rivals().scores(plant, scene.frequency, scene.noise).items():
+        yield reference_label(RIVAL + name), _without_state(controller(plant, scene.frequency, name, rival)())
 
 
 def _without_state(controller: Controller) -> Predict:
@@ -103,7 +109,8 @@ def show_episode(
     scene = scene._replace(steps=whole if seconds is None else max(1, round(min(seconds * scene.frequency, whole))))
     episodes = [run(scene._replace(observe=()), *each) for each in references(scene)]
     if policy is not None:
-        episodes.insert(0, run(scene, label.partition(" under ")[2].partition(" (")[0], predict))
+        policy_episode = run(scene, label.partition(" under ")[2].partition(" (")[0], predict)
+        episodes.insert(0, policy_episode._replace(shown=True))
     if path.suffix.lower() in KINDS:
         with style():
             write_figure(figure_of(scene, episodes), place)
@@ -123,11 +130,19 @@ def _titles(plant: Plant) -> tuple[list[str], list[str]]:
     return states, actions
 
 
+def _set_points(plant: OdePlant, one: Episode) -> Floats:
+    """Return the set points of all states in an episode, `[T + 1, S]`, by default the reference state."""
+    points = np.tile(np.array(plant.reference_state, np.float64), (len(one.states), 1))
+    for state, point in plant.set_points.items():
+        points[:, plant.state_names.index(state)] = one.states[:, plant.state_names.index(point)]
+    return points
+
+
 def columns_of(scene: Scene, episodes: Sequence[Episode]) -> dict[str, list[Any]]:
     """Return episodes as columns, with one row for each control step and one for the end of each episode.
 
-    The last row of an episode has no action and no reward. Plants with equations have a set point, which is their
-    reference state.
+    The last row of an episode has no action and no reward. Plants with equations have set points. A set point is the
+    reference state, unless the plant declares another.
     """
     plant = scene.plant
     states, actions = _titles(plant)
@@ -140,8 +155,8 @@ def columns_of(scene: Scene, episodes: Sequence[Episode]) -> dict[str, list[Any]
             **dict(zip(states, one.states.T.tolist(), strict=True)),
         }
         if isinstance(plant, OdePlant):
-            points = zip(states, plant.reference_state, strict=True)
-            rows |= {f"set point of {name}": [point] * count for name, point in points}
+            for i, points in enumerate(_set_points(plant, one).T[: plant.equations]):
+                rows[f"set point of {states[i]}"] = points.tolist()
         rows |= {name: [*values, None] for name, values in zip(actions, one.actions.T.tolist(), strict=True)}
         rows["reward"] = [*one.rewards.tolist(), None]
         for name, values in rows.items():
@@ -158,14 +173,14 @@ def figure_of(scene: Scene, episodes: Sequence[Episode]) -> Figure:
     down = -(-len(names) // across)
     caption = f"{scene.frequency:g} Hz, noise {scene.noise:g}. States are shown without noise."
     if isinstance(plant, OdePlant):
-        caption += "\nDotted: set point (reference state). Grey: reference controllers under the same noise."
+        caption += "\nDotted: set point (by default the reference state). Grey: reference controllers, same noise."
     figure = new_figure(6.4 * across**0.5, 1.15 * down + 0.5, f"{plant.name}: one episode", caption)
     panels: Any = figure.subplots(down, across, sharex=True, squeeze=False).T.ravel()
     lines = []
     for one in reversed(episodes):
-        grey = _DASHES.get(one.controller)
         look: dict[str, Any] = {"color": PALETTE[0], "linewidth": 1.6}
-        look = look if grey is None else {"color": "0.7", "linewidth": 0.9, "linestyle": grey}
+        if not one.shown:
+            look = {"color": "0.7", "linewidth": 0.9, "linestyle": _DASHES.get(one.controller, "-.")}
         time = np.arange(len(one.states)) / scene.frequency
         for axes, values, periodic in zip(panels, one.states.T, plant.periodic, strict=False):
             jumps = np.flatnonzero(periodic & (np.abs(np.diff(values)) > np.pi)) + 1
@@ -178,9 +193,12 @@ def figure_of(scene: Scene, episodes: Sequence[Episode]) -> Figure:
         axes.set_title((name or "").removesuffix(" [1]"), loc="left", fontsize=8)
         axes.grid(True)
     if isinstance(plant, OdePlant):
-        for axes, point, periodic in zip(panels, plant.reference_state, plant.periodic, strict=False):
-            for level in {point, -point} if periodic and abs(point) == np.pi else {point}:  # one angle, drawn twice
-                axes.axhline(level, color="0.25", linewidth=0.9, linestyle=":")
+        points = _set_points(plant, episodes[0])
+        time = np.arange(len(points)) / scene.frequency
+        for axes, values, periodic in zip(panels, points.T[: plant.equations], plant.periodic, strict=False):
+            ends = periodic and abs(values[0]) == np.pi  # one angle, drawn twice
+            for level in (values, -values) if ends else (values,):
+                axes.step(time, level, where="post", color="0.25", linewidth=0.9, linestyle=":")
     for axes in (panels[down - 1], panels[len(names) - 1]):
         axes.set_xlabel("time [s]")
         axes.tick_params(labelbottom=True)

@@ -11,9 +11,11 @@ from scipy.integrate import solve_ivp
 
 from replaybench.envs.interface.plant import Params, Vector
 from replaybench.envs.ode import rk4
+from replaybench.envs.ode.courses import Ramps, Steps
 from replaybench.envs.ode.magman import TRACK_HIGH, TRACK_LOW, Magman
 from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
 from replaybench.envs.ode.plant import HALVINGS, OdePlant, describe_steps, step_choice, try_functions, wrap_angle
+from replaybench.envs.ode.servo import Servo
 from replaybench.envs.population import PopulationEnv
 from replaybench.runtime.errors import UserError
 from tests.helpers.declared import declared
@@ -44,9 +46,7 @@ def test_rewards_by_hand() -> None:
 
 
 def test_equations_with_a_method_start_are_refused() -> None:
-    with pytest.raises(
-        UserError, match="no method start, because every episode begins at initial_state; .*PythonPlant"
-    ):
+    with pytest.raises(UserError, match="no method start; declare start_spread"):
         type("Mine", (Pendulum,), {"start": lambda self, uniform: uniform})
 
 
@@ -99,7 +99,7 @@ def test_wrong_return_values_are_named(function: str, returned: Any, told: str) 
     plant: Any = PendulumDCSC()
     functions = {name: SimpleNamespace(py_func=getattr(plant, name).py_func) for name in rk4.FUNCTIONS}
     functions[function] = SimpleNamespace(py_func=lambda *_: returned)
-    shared = {name: getattr(plant, name) for name in ("initial_state", "action_range", "params")}
+    shared = {name: getattr(plant, name) for name in ("initial_state", "action_range", "params", "equations")}
     assert try_functions(cast(Any, SimpleNamespace(**functions, **shared))) == told
 
 
@@ -290,3 +290,112 @@ def test_a_declared_step_replaces_the_chosen_one() -> None:
     assert "1 Runge-Kutta step a sample" in describe_steps(Lag(), 0.1)
     assert plant.fingerprint() != Lag().fingerprint()
     assert [type(plant)().max_substep for plant in (Pendulum(), PendulumDCSC(), Magman())] == [0.01] * 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Followed(OdePlant):
+    """A place that moves at the speed of the action, and two courses that it might follow."""
+
+    name = "Followed"
+    state_names, state_units = ("place", "goal", "slope"), ("m", "m", "m")
+    action_names, action_units = ("speed",), ("m/s",)
+    state_center, state_scale = (0.0,) * 3, (1.0,) * 3
+    action_low, action_high = (-1.0,), (1.0,)
+    initial_state, reference_state = (0.5, 0.0, 0.0), (0.0,) * 3
+    start_spread = (0.25, 0.0, 0.0)
+    exogenous = {"goal": Steps(2.0, 4.0, 0.3), "slope": Ramps(-1.0, 1.0, 0.5)}  # noqa: RUF012
+    regulated, set_points = {"place": "speed"}, {"place": "goal"}
+    frequency, max_substep = 10.0, 0.1
+
+    @staticmethod
+    def rhs(x: Vector, u: Vector, p: Params) -> tuple[float, ...]:
+        return (u[0],)
+
+    @staticmethod
+    def reward(x: Vector, u: Vector, x_next: Vector, event: int, p: Params) -> float:
+        return x_next[1]  # type: ignore[no-any-return]
+
+
+def test_exogenous_states_follow_their_courses_and_starts_are_spread() -> None:
+    env = PopulationEnv(Followed(), 40)
+    observations = [env.reset()[0]]
+    rewards = []
+    for _ in range(40):
+        observation, reward, *_ = env.step(np.full((40, 1), 0.5))
+        observations.append(observation)
+        rewards.append(reward)
+    place, goal, slope = np.moveaxis(np.array(observations, np.float64), 2, 0)
+    np.testing.assert_allclose(place, place[0] + 0.05 * np.arange(41)[:, None], atol=1e-5)  # the equation alone
+    assert 0.25 <= place[0].min() < 0.3
+    assert 0.7 < place[0].max() <= 0.75
+    np.testing.assert_allclose(rewards, goal[:-1], rtol=1e-6)  # the goal that held during the step
+    held = goal.reshape(-1, 40)[:39].reshape(13, 3, 40)
+    assert (held == held[:, :1]).all()
+    assert (np.diff(held[:, 0], axis=0) != 0).all()
+    assert ((held >= 2) & (held <= 4)).all()
+    assert held.mean() == pytest.approx(3.0, abs=0.1)
+    moves = np.diff(slope, axis=0)[:40].reshape(8, 5, 40)
+    np.testing.assert_allclose(moves, moves[:, :1].repeat(5, axis=1), atol=1e-6)  # straight between corners
+    assert np.abs(slope).max() <= 1.0
+
+
+def test_courses_depend_on_the_member_and_continue_from_a_stored_state() -> None:
+    one, both = PopulationEnv(Followed(), 1, members=[3]), PopulationEnv(Followed(), 2, members=[2, 3])
+    action = np.zeros((2, 1))
+    for env in (one, both):
+        env.reset()
+    for _ in range(7):
+        alone, together = one.step(action[:1])[0], both.step(action)[0]
+        np.testing.assert_array_equal(alone[0], together[1])
+        assert not np.array_equal(together[0], together[1])
+    state = both.get_state()
+    ahead = [both.step(action)[0] for _ in range(9)]
+    other = PopulationEnv(Followed(), 2, members=[2, 3], seed=5)
+    other.reset()
+    other.set_state(state)
+    np.testing.assert_array_equal(ahead, [other.step(action)[0] for _ in range(9)])
+
+
+@pytest.mark.parametrize(
+    ("declared_facts", "words"),
+    [
+        ({"exogenous": {"goal": 3.0}}, "course of goal must be Steps, Ramps or Sines"),
+        ({"exogenous": {"place": Steps(0, 1, 1)}}, "exogenous states must be the last of state_names, not place"),
+        ({"regulated": {"goal": "speed"}}, "unknown state in regulated .*'goal'"),
+        ({"regulated": {"place": "sped"}}, "unknown action in regulated .*did you mean speed"),
+        ({"set_points": {"place": "slop"}}, "unknown exogenous state in set_points .*did you mean slope"),
+        ({"start_spread": (0.1,)}, "start_spread has 1 entries, state_names has 3"),
+    ],
+)
+def test_courses_and_set_points_that_do_not_fit_are_refused(declared_facts: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        declared(Followed, **declared_facts)()
+    with pytest.raises(UserError, match="low below high"):
+        Steps(1.0, 0.0, 1.0)
+
+
+def test_an_exogenous_state_with_an_equation_is_refused() -> None:
+    both = declared(Followed, rhs=staticmethod(lambda x, u, p: (u[0], 0.0, 0.0)))
+    assert "rhs returns an equation of slope, which is exogenous" in try_functions(both())
+
+
+def test_fingerprints_of_plants_without_courses_stay() -> None:
+    assert Pendulum().fingerprint()[:8] == "494f3796"
+
+
+def test_the_servo_moves_as_solve_ivp_does_and_stops_short_of_small_voltages() -> None:
+    plant = Servo()
+    p = plant.params()
+    for state, voltage in (([0.3, 0.0, 1.0], 1.7), ([-0.5, 8.0, 0.0], -2.0), ([0.0, 0.0, 1.0], 0.15)):
+        exact = solve_ivp(
+            lambda t, x, u: [*plant.rhs(x, np.array([u]), p), 0.0], (0, 0.02), state, "LSODA", args=(voltage,),
+            rtol=1e-11, atol=1e-13,
+        ).y[:, -1]  # fmt: skip
+        after, _, _ = rk4.simulate(plant, state, [voltage], 0.02)
+        np.testing.assert_allclose(after, exact, rtol=4e-4, atol=2e-6)  # friction rises within 2 ms
+    still, _, _ = rk4.simulate(plant, [0.0, 0.0, 1.0], [0.15], 0.5)
+    moving, _, _ = rk4.simulate(plant, [0.0, 0.0, 1.0], [0.30], 0.5)
+    assert still[0] < 0.06 < 0.4 < moving[0]
+    stopped, reward, _ = rk4.simulate(plant, [3.1, 30.0, 1.0], [3.0], 0.02)
+    assert stopped[:2] == pytest.approx([math.pi, 0.0])
+    assert reward == pytest.approx(-(10 * (math.pi - 1) + 0.3 + 10))

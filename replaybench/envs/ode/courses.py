@@ -14,7 +14,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Course:
-    """The base class of courses between random values, which are uniform in [low, high] and follow every `hold` seconds.
+    """The base class of courses through random values, which are uniform in [low, high] and `hold` seconds apart.
 
     Args:
         low: Lower bound of the values, in the unit of the state.

@@ -122,8 +122,8 @@ class OdePlant(Plant):
         super().__init_subclass__(**kwargs)
         if "start" in vars(cls):
             raise UserError(
-                f"plant {cls.__name__}: equations have no method start; declare start_spread, the half-width of the range "
-                "of each state around initial_state"
+                f"plant {cls.__name__}: equations have no method start; declare start_spread, the half-width of the "
+                "range of each state around initial_state"
             )
         _compile_functions(cls)
 
@@ -204,7 +204,9 @@ class OdePlant(Plant):
             if not isinstance(course, Course):
                 raise UserError(f"{plant}: the course of {name} must be Steps, Ramps or Sines, not {course!r}")
         if set(exogenous) != set(self.exogenous):
-            raise UserError(f"{plant}: exogenous states must be the last of state_names, not {', '.join(self.exogenous)}")
+            raise UserError(
+                f"{plant}: exogenous states must be the last of state_names, not {', '.join(self.exogenous)}"
+            )
         for what, names, values, known in (
             ("regulated", dynamic, self.action_names, "action"),
             ("set_points", tuple(self.regulated), exogenous, "exogenous state"),
@@ -236,7 +238,9 @@ class RungeKutta(Engine):
             self.observed[chosen] += (2.0 * share - 1.0) * self.plant.start_spread
         if self._courses:
             self._elapsed[chosen] = 0
-            self._drawn[chosen] = self.courses.uniform(2 * len(self._courses), chosen).reshape(-1, len(self._courses), 2)
+            self._drawn[chosen] = self.courses.uniform(2 * len(self._courses), chosen).reshape(
+                -1, len(self._courses), 2
+            )
             self._follow(chosen)
 
     def changing(self) -> dict[str, NDArray[Any]]:
@@ -309,7 +313,7 @@ def try_functions(plant: OdePlant) -> str:
     for name, numbers in (("rhs", rates), ("reward", [reward])):
         if wrong := [each for each in numbers if not isinstance(each, int | float | np.number | np.bool_)]:
             return f"{name} returns {wrong[0]!r} at the initial state where a number must be"
-    if plant.exogenous and len(rates) == len(x):
+    if len(rates) == len(x) != plant.equations:
         return f"rhs returns an equation of {plant.state_names[-1]}, which is exogenous; leave out one of the two"
     if len(rates) != plant.equations:
         return f"rhs returns {len(rates)} derivatives for {plant.equations} states"

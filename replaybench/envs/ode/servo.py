@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from replaybench.envs.interface.plant import Params, Vector
 from replaybench.envs.ode.courses import Steps
 from replaybench.envs.ode.plant import OdePlant
@@ -58,11 +60,12 @@ class Servo(OdePlant):
     set_points = {"angle": "set point"}  # noqa: RUF012
     positive = ("inertia", "resistance")
     reward_scale = 0.1
-    max_substep = 0.0025
+    max_substep = 0.00125
 
-    grid_nodes = (121, 41, 31)
-    grid_low = (-2.0, -40.0, -1.5)
-    grid_high = (2.0, 40.0, 1.5)
+    # Set points are as close to each other as angles: the cost has its edge where both are equal.
+    grid_nodes = (81, 41, 61)
+    grid_low = (-2.0, -30.0, -1.5)
+    grid_high = (2.0, 30.0, 1.5)
     action_levels = (13,)
 
     @property
@@ -108,9 +111,9 @@ class Servo(OdePlant):
         axes.set(xlim=(-1.35, 1.35), ylim=(-1.35, 1.35), aspect="equal")
         axes.axis("off")
         axes.add_patch(Circle((0, 0), 0.9, facecolor="0.93", edgecolor="0.55"))
-        axes.plot(*zip(place(state[0], 0.25), place(state[0], 0.9)), color="#4c72b0", linewidth=7)
+        axes.plot(*np.transpose([place(state[0], 0.25), place(state[0], 0.9)]), color="#4c72b0", linewidth=7)
         axes.plot(*place(state[2], 1.05), marker=(3, 0, 180 - math.degrees(state[2])), color="#55a868", markersize=12)
-        axes.plot(*zip(place(STOP, 0.95), place(STOP, 1.15)), color="0.3", linewidth=4)
+        axes.plot(*np.transpose([place(STOP, 0.95), place(STOP, 1.15)]), color="0.3", linewidth=4)
         axes.add_patch(Circle((0, 0), 0.06, color="0.25", zorder=3))
         start, sweep = 90.0, -80.0 * float(action[0])
         first, last = (start, start + sweep) if sweep > 0 else (start + sweep, start)

@@ -9,6 +9,7 @@ import numpy as np
 
 from replaybench.evidence.claim import Claims, Verdict, claim_files, read_claims
 from replaybench.evidence.claims_evidence import Finding, read_evidence
+from replaybench.experiments.comparison import RIVAL, reference_label
 from replaybench.experiments.effects import p_text
 from replaybench.experiments.schedule import horizon
 from replaybench.reports.figures.claims import expected, judged, parts, verdict_text
@@ -95,6 +96,7 @@ def provenance_section(report: ReportData) -> Section:
         facts.append(("study complete", complete))
     rows = [Row(fact, {}) for fact in facts if fact[1]]
     tables = [Table("Origin", ("what", "value in the files"), rows, 2, open=True), _references(report)]
+    tables += [table] if (table := _rivals(report)) else []
     return Section("provenance", "Provenance", [], tables=tables, study=report.study)
 
 
@@ -135,3 +137,15 @@ def _references(report: ReportData) -> Table:
         rows.append(Row(cells, point._asdict()))
     heads = ("plant", "grid of dynamic programming", "noise", "Hz", "random", "dynamic programming", "last refinement")
     return Table("References of scores: μᵣ is 0 at random control, 1 at dynamic programming", heads, rows, 2)
+
+
+def _rivals(report: ReportData) -> Table | None:
+    """Return a table of the gains of rivals, such as a tuned PID controller, and the cost of their tuning."""
+    rows = []
+    for point in report.points if "rival_note" in report.data else ():
+        here = report.data["rival_note"].isel(point._asdict())
+        for name, note in zip(here["rival"].values.tolist(), here.values.tolist(), strict=True):
+            if note:
+                plant = plant_name(report.plants[point.plant])
+                rows.append(Row([plant, reference_label(RIVAL + name), note, *report.numbers(point)], point._asdict()))
+    return Table("Rivals and their tuning", ("plant", "rival", "gains", "noise", "Hz"), rows, 3) if rows else None

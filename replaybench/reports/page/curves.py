@@ -103,7 +103,8 @@ def reference_traces(levels: Mapping[str, float], last: int, digits: int) -> lis
     """Return the Plotly trace of a grey line for each reference controller, such as random control."""
     shown = {"hovertemplate": f"%{{y:.{digits}f}}"}
     return [
-        level_trace(reference_label(name), level, last, theme.reference_line(name), **shown) for name, level in levels.items()
+        level_trace(reference_label(name), level, last, theme.reference_line(name), **shown)
+        for name, level in levels.items()
     ]
 
 

@@ -134,8 +134,8 @@ REFERENCE_DASHES: Final = {
 RIVAL_DASH: Final = "6px,2px,1px,2px"
 REFERENCE_WORDS: Final = (
     "Grey lines, if known and near: random control (dashed), doing nothing (dotted), the linear-quadratic regulator "
-    "(long dashes), dynamic programming (solid) and rivals such as a tuned PID controller (dash-dotted), under the same "
-    "noise and rate"
+    "(long dashes), dynamic programming (solid) and rivals such as a tuned PID controller (dash-dotted), under the "
+    "same noise and rate"
 )
 
 
