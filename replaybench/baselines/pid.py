@@ -84,7 +84,8 @@ class Pid:
         wanted = self._rest + output @ self._loops
         saturated = np.sign(wanted) * (np.abs(wanted) > 1.0) @ self._loops.T
         self._integral = self._integral + np.where(saturated * step > 0.0, 0.0, step)
-        return np.clip(wanted, -1.0, 1.0).astype(np.float32)
+        action: Floats32 = np.clip(wanted, -1.0, 1.0).astype(np.float32)
+        return action
 
 
 def gains_of(values: Floats, frequency: float) -> Floats:
@@ -133,7 +134,7 @@ def tune(plant: OdePlant, frequency: float, noise: float, episodes: int) -> tupl
     generations = max(1, episodes // count)
     found = differential_evolution(
         costs, [(-1.0, 1.0)] * values, popsize=_CANDIDATES, maxiter=generations - 1, tol=0.0, polish=False,
-        vectorized=True, updating="deferred", rng=np.random.default_rng(_SEED),
+        vectorized=True, updating="deferred", rng=np.random.Generator(np.random.PCG64(_SEED)),
     )  # fmt: skip
     return gains_of(found.x, frequency), generations * count
 

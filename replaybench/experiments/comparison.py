@@ -94,10 +94,10 @@ def reference_rows(here: xr.Dataset) -> list[ReferenceRow]:
         if np.isfinite(reward) and not (label.startswith("DP") and reward == best):
             rows.append(ReferenceRow(name, label, reward, float(mu_r(here, here[name]))))
     for name in here["rival"].values.tolist() if "rival_score" in here else ():
-        reward = here["rival_score"].sel(rival=name)
-        if np.isfinite(reward):
+        score = here["rival_score"].sel(rival=name)
+        if np.isfinite(score):
             rows.append(
-                ReferenceRow(RIVAL + name, reference_label(RIVAL + name), float(reward), float(mu_r(here, reward)))
+                ReferenceRow(RIVAL + name, reference_label(RIVAL + name), float(score), float(mu_r(here, score)))
             )
     return rows
 

@@ -38,6 +38,7 @@ PURPOSES: Final = (
     "evaluation disturbance",
     "course",
     "evaluation course",
+    "sampled control",
 )
 """Purposes of streams. The index in this tuple is part of every seed, so append purposes and never reorder them."""
 

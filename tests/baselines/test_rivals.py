@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replaybench.baselines import pid, rivals
+from replaybench.baselines import pid
 from replaybench.baselines.controllers import run_episode, zero_control
 from replaybench.baselines.pid import Pid
 from replaybench.baselines.references import kept_reference, reference
@@ -95,7 +95,7 @@ def test_rivals_are_computed_once_for_each_plant_condition_and_budget(
     assert set(found) == {"PID"}
     assert "Kp = " in found["PID"].note
     assert "tuned on 128 episodes" in found["PID"].note
-    monkeypatch.setattr(rivals.pid, "tune", lambda *given: pytest.fail("tuned again"))
+    monkeypatch.setattr(pid, "tune", lambda *given: pytest.fail("tuned again"))
     assert reference(plant, 50.0, rivals=budget).rivals == found
     kept = kept_reference(plant, 50.0, 0.0, None, budget)
     assert kept is not None

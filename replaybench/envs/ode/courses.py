@@ -1,12 +1,11 @@
 """Random courses of exogenous states, such as set points, which no equation of a plant determines."""
 
-import math
 from dataclasses import dataclass
-from numbers import Real
 
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.envs.interface.declarations import NUMBER
 from replaybench.runtime.errors import UserError, shown
 
 Floats = NDArray[np.float64]
@@ -27,9 +26,9 @@ class Course:
     hold: float
 
     def __post_init__(self) -> None:
-        for value in (self.low, self.high, self.hold):
-            if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-                raise UserError(f"{type(self).__name__} needs finite numbers low, high and hold, not {shown(value)}")
+        for name in ("low", "high", "hold"):
+            if not NUMBER.fits(value := getattr(self, name)):
+                raise UserError(f"{type(self).__name__}: {name} must be {NUMBER.words}, not {shown(value)}")
         if not (self.low < self.high and self.hold > 0):
             raise UserError(f"{self} must have low below high, and a positive hold")
 
