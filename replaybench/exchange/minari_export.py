@@ -82,7 +82,7 @@ def step_columns(recording: Recording, indices: Sequence[int]) -> dict[str, list
             "time [s]": step / recording.frequency,
         }
         for prefix, name in (("", "observation"), ("next ", "next_observation")):
-            states = center + scale * arrays[name][member, slots]
+            states = center + scale * arrays[name][member, slots, : len(seen)]  # without past commands
             rows |= {
                 f"{prefix}{plant.state_names[place]} [{plant.state_units[place]}]": states[:, column]
                 for column, place in enumerate(seen)

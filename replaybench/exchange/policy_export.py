@@ -14,6 +14,7 @@ from replaybench.baselines.controllers import run_episode
 from replaybench.controllers.policies.c_source import c_source
 from replaybench.controllers.policies.policy import Policy, Units, cost_of, load_policy, memory_of
 from replaybench.data.policy_file import failed_members, members_in, read_policy
+from replaybench.envs.interface.channel_of_plant import describe_channel
 from replaybench.envs.interface.declarations import seen_states
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.population import PopulationEnv
@@ -129,6 +130,8 @@ def export_policy(
     chosen, why = (member, "as asked") if member is not None else best_member(path, made, origin, learner)
     policy = load_policy(path, chosen, learner)
     lines = _provenance(origin, policy, chosen)
+    if made is not None and (channel := describe_channel(made)):
+        lines += [f"It was learned with: {channel}."]
     if form == "c":
         source = c_source(policy, name, lines, None if made is None else _units(made, origin.observe))
         write_text(place, source)
@@ -137,6 +140,8 @@ def export_policy(
 
         about: dict[str, Any] = {"frequency": policy.facts["policy"]["frequency"]}
         about |= {} if made is None else made.described_signals(origin.observe)
+        if made is not None and made.channel.history:
+            about["past_actions"] = made.channel.history  # they follow the states, the newest first
         with atomic_path(place) as temporary:
             if form == "torch":
                 write_torch_program(policy, temporary, about)
@@ -198,4 +203,5 @@ def _units(plant: Plant, observe: Sequence[str]) -> Units:
     return Units(
         names, units, center, scale, limit if plant.saturates else None, tuple(plant.periodic[row] for row in rows),
         plant.action_names, plant.action_units, *plant.action_range(), plant.action_choices,
+        plant.normalise_action(plant.zero_action), plant.channel.history,
     )  # fmt: skip

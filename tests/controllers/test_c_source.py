@@ -92,6 +92,8 @@ UNITS = Units(
     middle=np.array([0.5, 0.0]),
     half=np.array([3.5, 1.0]),
     choices=(),
+    neutral=np.array([0.5, -1.0]),
+    history=0,
 )
 
 
@@ -110,6 +112,31 @@ def test_physical_units_go_in_and_come_out(tmp_path: Path) -> None:
     for state, expected in zip(states, due, strict=True):
         library.step(*(array.ctypes.data_as(ctypes.c_void_p) for array in (np.ascontiguousarray(state), command)))
         np.testing.assert_array_equal(command, expected)
+
+
+@needs_gcc
+def test_past_actions_are_kept_between_steps(tmp_path: Path) -> None:
+    """A policy of one state and the last action: `past` of the caller and the self-test, compared with `predict`."""
+    policy, one = policy_of("DDPG"), slice(1)
+    fields = ("state_names", "state_units", "center", "scale", "periodic")
+    units = UNITS._replace(**{name: getattr(UNITS, name)[one] for name in fields}, limit=None, history=1)
+    text = c_source(policy, "p", [], units)
+    wrappers = "void start(float *past) { p_start(past); }\n"
+    wrappers += "void step(const double *x, float *past, double *u) { p_step(x, past, u); }\n"
+    library = compiled(text + wrappers, tmp_path)
+    past, command = np.empty(2, np.float32), np.empty(2)
+    library.start(past.ctypes.data_as(ctypes.c_void_p))
+    expected = units.neutral.astype(np.float32)
+    for state in np.random.Generator(np.random.PCG64(0)).normal(size=(20, 1)):
+        np.testing.assert_array_equal(past, expected)
+        expected = policy.predict(np.concatenate([(state / np.pi).astype(np.float32), expected]))[0]
+        library.step(*(array.ctypes.data_as(ctypes.c_void_p) for array in (state, past, command)))
+        np.testing.assert_array_equal(command, units.middle + units.half * expected.astype(np.float64))
+    header, program = tmp_path / "p.h", tmp_path / "test"
+    for forget, code in ((False, 0), (True, 1)):
+        header.write_text(text.replace("        p_remember(action, past);\n", "") if forget else text)
+        subprocess.run([*COMPILER, "-DP_MAIN", "-x", "c", str(header), "-o", str(program), "-lm"], check=True)
+        assert subprocess.run([program], check=False, capture_output=True).returncode == code
 
 
 @needs_gcc

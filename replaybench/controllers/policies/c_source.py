@@ -116,7 +116,7 @@ OBSERVE: Final = """\
 /* states in physical units -> observation */
 static inline void name_observe(const double *physical, float *observation)
 {
-    for (int i = 0; i < NAME_STATES; i++) {
+    for (int i = 0; i < NAME_MEASURED; i++) {
         double seen = (physical[i] - name_center[i]) / name_state_scale[i];
 LIMITED        observation[i] = (float)seen;
     }
@@ -150,14 +150,37 @@ static inline void name_command(const float *action, double *physical)
 }
 """
 
+PAST: Final = """\
+/* past has NAME_PAST numbers: the last actions, the newest first. Call name_start at the start of an episode. */
+static inline void name_start(float *past)
+{
+    for (int i = 0; i < NAME_PAST; i++)
+        past[i] = (float)name_neutral[i % NAME_ACTIONS];
+}
+
+/* the past actions complete an observation */
+static inline void name_recall(const float *past, float *observation)
+{
+    for (int i = 0; i < NAME_PAST; i++)
+        observation[NAME_MEASURED + i] = past[i];
+}
+
+/* an action joins the past ones */
+static inline void name_remember(const float *action, float *past)
+{
+    for (int i = NAME_PAST - 1; i >= 0; i--)
+        past[i] = i < NAME_ACTIONS ? action[i] : past[i - NAME_ACTIONS];
+}
+"""
+
 STEP: Final = """\
 /* A whole control step: states in physical units -> command in physical units */
-static inline void name_step(const double *physical,MEMORY_DECLARED double *command)
+static inline void name_step(const double *physical,PAST_DECLAREDMEMORY_DECLARED double *command)
 {
     float observation[NAME_STATES], action[NAME_ACTIONS];
     name_observe(physical, observation);
-    name_predict(observation,MEMORY_PASSED action);
-    name_command(action, command);
+PAST_RECALLED    name_predict(observation,MEMORY_PASSED action);
+PAST_REMEMBERED    name_command(action, command);
 }
 """
 
@@ -165,10 +188,12 @@ MAIN: Final = """\
 int main(void)
 {
     int equal = 0, close = 0;
-MEMORY_STARTED    for (int n = 0; n < VECTORS; n++) {
-        float action[NAME_ACTIONS];
-        name_predict(name_given[n],MEMORY_PASSED action);
-        for (int a = 0; a < NAME_ACTIONS; a++) {
+MEMORY_STARTEDPAST_STARTED    for (int n = 0; n < VECTORS; n++) {
+        float observation[NAME_STATES], action[NAME_ACTIONS];
+        for (int i = 0; i < NAME_STATES; i++)
+            observation[i] = name_given[n][i];
+    PAST_RECALLED        name_predict(observation,MEMORY_PASSED action);
+    PAST_REMEMBERED        for (int a = 0; a < NAME_ACTIONS; a++) {
             const float due = name_due[n][a], unit = nextafterf(fabsf(due), 2.0f) - fabsf(due);
             equal += action[a] == due;
             close += fabsf(action[a] - due) <= unit;
@@ -214,6 +239,7 @@ class _Writer:
         self.head, self.weights, self.memory = head_of(self.form), weights_of(self.form), memory_of(self.form)
         task = policy.agent.task
         self.states, self.actions = task.observation_size, task.action_size
+        self.past = 0 if units is None else units.history * self.actions
         self.rate = float(policy.facts["policy"]["frequency"])
 
     def text(self, origin: Sequence[str]) -> str:
@@ -231,6 +257,10 @@ class _Writer:
         ]
         if self.memory:
             lines += [f"Its memory has {self.memory} numbers. Set them to 0 at the start of an episode."]
+        if self.past:
+            count = self.past // self.actions
+            last = "last action is an input" if count == 1 else f"last {count} actions are inputs"
+            lines += [f"The {last}, too. The array past contains them, and name_step updates it."]
         lines += ["", f"Observation: {self.states} float, normalised:"]
         lines += [f"  {line}" for line in self._observed()]
         if self.statistics is not None:
@@ -255,6 +285,9 @@ class _Writer:
         for i, (name, unit) in enumerate(zip(u.state_names, u.state_units, strict=True)):
             angle = ", an angle in [-pi, pi)" if u.periodic[i] else ""
             yield f"[{i}] ({name} - {u.center[i]:g}) / {u.scale[i]:g}, {name} in {unit}{angle}"
+        for i in range(self.past):
+            ago = i // self.actions + 1
+            yield f"[{len(u.state_names) + i}] action [{i % self.actions}], {ago} step{'s' * (ago > 1)} ago"
 
     def _acted(self) -> Iterator[str]:
         if self.units is None:
@@ -269,6 +302,7 @@ class _Writer:
         lines = ["#ifndef NAME_H", "#define NAME_H", "", "#include <math.h>", ""]
         lines += [f"#define NAME_RATE {double(self.rate)} /* [Hz] */", f"#define NAME_STATES {self.states}"]
         lines += [f"#define NAME_ACTIONS {self.actions}", f"#define NAME_MEMORY {self.memory}"]
+        lines += [f"#define NAME_MEASURED {self.states - self.past}", f"#define NAME_PAST {self.past}"]
         return "\n".join([*lines, "", FMA])
 
     def _functions(self) -> Iterator[str]:
@@ -359,12 +393,14 @@ class _Writer:
         named = {"center": u.center, "state_scale": u.scale, "middle": u.middle, "half": u.half}
         if u.limit is not None:
             named["limit"] = u.limit
+        if self.past:
+            named["neutral"] = u.neutral
         parts = [_array("double", f"name_{key}", values, double) for key, values in named.items()]
         if u.choices:
             parts += [_array("int", "name_choices", np.array(u.choices), str)]
         command = CHOOSE if u.choices else COMMAND
         observe = OBSERVE.replace("LIMITED", "" if u.limit is None else _LIMITED)
-        return "\n".join([*parts, observe, command, self._with_memory(STEP)])
+        return "\n".join([*parts, observe, command, *[PAST] * (self.past > 0), self._with_memory(STEP)])
 
     def _with_memory(self, text: str) -> str:
         parts = {
@@ -372,18 +408,28 @@ class _Writer:
             "MEMORY_PASSED": " memory,",
             "MEMORY_STARTED": "    float memory[NAME_MEMORY] = {0.0f};\n",
         }
-        for mark, part in parts.items():
-            text = text.replace(mark, part if self.memory else "")
+        past = {
+            "PAST_DECLARED": " float *past,",
+            "PAST_STARTED": "    float past[NAME_PAST];\n    name_start(past);\n",
+            "PAST_RECALLED": "    name_recall(past, observation);\n",
+            "PAST_REMEMBERED": "    name_remember(action, past);\n",
+        }
+        for marks, there in ((parts, self.memory), (past, self.past)):
+            for mark, part in marks.items():
+                text = text.replace(mark, part) if there else text.replace(f"    {mark}", "").replace(mark, "")
         return text
 
     def _test(self) -> str:
         observations = np.random.Generator(np.random.PCG64(0)).uniform(-1, 1, (VECTORS, self.states)).astype(np.float32)
         actions, memory = np.empty((VECTORS, self.actions), np.float32), None
         for row, observation in enumerate(observations):
+            if self.past and self.units is not None:
+                given = [*actions[:row][::-1], *[self.units.neutral] * self.units.history][: self.units.history]
+                observation[-self.past :] = np.concatenate(given)
             action, memory = self.policy.predict(observation[None], memory)
             actions[row] = action[0]
         body = self._with_memory(MAIN).replace("VECTORS", f"{VECTORS}")
-        how = "one after the other, as in an episode" if self.memory else "each by itself"
+        how = "one after the other, as in an episode" if self.memory or self.past else "each by itself"
         parts = ["#ifdef NAME_MAIN", "#include <stdio.h>", "", f"/* observations, {how}, and the expected actions */"]
         parts += [_array("float", "name_given", observations, number), _array("float", "name_due", actions, number)]
         return "\n".join([*parts, body, "#endif\n"])

@@ -160,6 +160,8 @@ class Units(NamedTuple):
         middle: Middle of the range of each action; float64, shape `[A]`.
         half: Half the range of each action; float64, shape `[A]`.
         choices: Number of evenly spaced values of each action. It is empty if actions are continuous.
+        neutral: Normalised past actions before the first one; float64, shape `[A]`.
+        history: Number of past actions that follow the states in an observation, the newest first.
     """
 
     state_names: tuple[str, ...]
@@ -173,6 +175,8 @@ class Units(NamedTuple):
     middle: Floats
     half: Floats
     choices: tuple[int, ...]
+    neutral: Floats
+    history: int
 
 
 class Cost(NamedTuple):

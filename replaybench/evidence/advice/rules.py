@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from replaybench.data.documents import read_json, read_toml
+from replaybench.envs.interface.channel import Channel
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.interface.signals import short_way
 from replaybench.envs.ode.plant import OdePlant, state_range
@@ -53,6 +54,7 @@ def traits_of(
     `noise` and `decay` are stored unchanged. `memory` is the largest number of experiences in a buffer, or 0 for no
     limit. `asked` is the capacity by the 90 % rule (de Bruin et al., 2018, section 9.1).
     """
+    plant = None if plant is None else plant.through(Channel())  # of the plant itself, without its delay
     return Traits(
         noise=noise,
         authority=None if plant is None else authority_of(plant, frequency),
