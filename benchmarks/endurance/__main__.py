@@ -1,15 +1,16 @@
 """What a sweep endures, counted: kills at random moments, disks that fill, a cluster that falls apart, long runs.
 
-    ENDURANCE_KILLS=100 ENDURANCE_FORGED=5000 python -m benchmarks.endurance kills disk cluster forged
+    ENDURANCE_KILLS=100 ENDURANCE_FORGED=5000 python -m benchmarks.endurance kills disk cluster forged logs folders
 
 `endurance.toml` is a study of a little of everything. It is run once in peace; then it is killed, starved and robbed of
 its workers, continued each time by the same command, and compared with the run in peace: rewards, scores, buffers and
-policies must be the same bit for bit. Section `forged` reads files as a stranger could send them. Sections
-`coordination`, `index`, `growth` and `recording` measure what sweeps cost besides acting and learning, and `plans`
-whether dry runs tell how long they take.
+policies must be the same bit for bit. Sections `forged` and `logs` read files as a stranger could send them, and
+`folders` lets every command write into and read folders of every kind. Sections `coordination`, `index`, `growth` and
+`recording` measure what sweeps cost besides acting and learning, and `plans` whether dry runs tell how long they take.
 """
 
 import contextlib
+import json
 import os
 import random
 import resource
@@ -18,10 +19,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.endurance.forged_logs import import_forged
 from benchmarks.endurance.forging import read_forged
 from benchmarks.endurance.sweep_costs import coordination, growth, index, plans, recording
 from benchmarks.endurance.sweeping import LIMIT_SECONDS, MIXED, command, count, sweep
@@ -29,6 +32,7 @@ from benchmarks.speed.timings import Timing, main
 
 KILLS = int(os.environ.get("ENDURANCE_KILLS", "100"))
 FORGED = int(os.environ.get("ENDURANCE_FORGED", "5000"))
+"""Files that each of the sections `forged` and `logs` reads."""
 _LONGEST = 6.0
 """Seconds within which a kill comes, of the start or of the sweep's first word: enough to learn a while and write."""
 _LIMITS = (1 << 9, 1 << 11, 1 << 13, 1 << 15)
@@ -225,6 +229,28 @@ def forged() -> Iterator[Timing]:
     yield Timing("forged files that caused a Python file to run", found["ran"], "", most=0)
 
 
+def logs() -> Iterator[Timing]:
+    """Import logs whose units, episodes, missing values, times and bytes mislead."""
+    with tempfile.TemporaryDirectory(prefix="endurance") as name:
+        found = sum(import_forged(Path(name), FORGED).values(), Counter())
+    more = {end: found[end] for end in ("read", "refused")}
+    yield Timing("misleading, damaged and forged logs", found.total(), "files", least=FORGED, more=more)
+    yield Timing("logs that were imported with other steps than recorded", found["misread"], "", most=0)
+    yield Timing("logs that ended a process or caused a traceback", found["loud"] + found["crashed"], "", most=0)
+
+
+def folders() -> Iterator[Timing]:
+    """Let every command write into, and read, folders of every kind."""
+    with in_peace() as (room, whole):
+        words = [sys.executable, "-m", "benchmarks.endurance.folders", str(whole), str(room / "tried")]
+        told = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True, timeout=5 * LIMIT_SECONDS).stdout
+    found = json.loads(told.splitlines()[-1])
+    more = {end: found[end] for end in ("read", "refused")}
+    yield Timing("commands in folders of every kind", found["loud"] + sum(more.values()), "commands", more=more)
+    yield Timing("commands that did not end, or ended in a traceback", found["loud"], "", most=0)
+    yield Timing("files of a user that a command changed or removed", found["lost"], "", most=0)
+
+
 if __name__ == "__main__":
-    sections = (kills, disk, forged, cluster, coordination, index, growth, recording, plans)
+    sections = (kills, disk, forged, logs, folders, cluster, coordination, index, growth, recording, plans)
     main("endurance.py", {section.__name__: section for section in sections}, "python -m benchmarks.endurance")

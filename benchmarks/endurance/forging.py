@@ -138,8 +138,8 @@ def _commands(path: Path, run: Path) -> list[list[str]]:
     return [["inspect", str(path), "--verify"], *([[more, str(path)]] if more else [])]
 
 
-def _end_of(words: list[str]) -> str:
-    """Run a command line here; return how it ended."""
+def end_of(words: list[str]) -> str:
+    """Run a command line here; return how it ended. Warnings and progress may come before the line of an error."""
     from replaybench.cli.main import main
 
     told = io.StringIO()
@@ -147,9 +147,13 @@ def _end_of(words: list[str]) -> str:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(told):
             main(words)
     except SystemExit as end:
-        if end.code == 0:
+        lines = told.getvalue().splitlines()
+        if end.code in (0, 1):  # 1: a verdict, such as that of `check`
             return "read"
-        return "refused" if end.code == 2 and told.getvalue().count("\n") == 1 else "loud"
+        errors = [line for line in lines if line.startswith("replaybench: ")]
+        if end.code == 2 and len(errors) == 1 and "Traceback" not in told.getvalue():
+            return "refused"
+        print(end.code, *lines[-20:], sep="\n", file=sys.stderr)
     except Exception:
         traceback.print_exc()
     return "loud"
@@ -171,7 +175,7 @@ def _batch(run: Path, room: Path, seed: int, count: int) -> Counter[str]:
                 shutil.copyfile(run / name, copied / name)
             path = copied / chosen
             (_damage if chance.random() < 0.3 else _forge)(path, chance)
-            ends = {" ".join(words): _end_of(words) for words in _commands(path, copied)}
+            ends = {" ".join(words): end_of(words) for words in _commands(path, copied)}
             worst = min(ends.values(), key=["loud", "refused", "read"].index)
             ran = list(room.rglob("ran"))
             if worst == "loud" or ran:
