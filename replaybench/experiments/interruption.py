@@ -1,9 +1,10 @@
-"""Handling of Ctrl-C and SIGTERM, a check of the address-space limit, and safe terminal output."""
+"""Handling of Ctrl-C and SIGTERM in the main process, in workers and in forks; address-space check; safe output."""
 
 import _thread
 import contextlib
 import io
 import math
+import os
 import resource
 import signal
 import sys
@@ -29,6 +30,7 @@ def check_address_space() -> None:
         )
 
 
+_STOPS: Final = (signal.SIGINT, signal.SIGTERM)
 STOPPED_AT_ONCE = "stopped at once; finished cells and checkpoints are kept, run the same command again to continue"
 _AGAIN: Final = 0.02
 """Seconds after which a discarded interruption is raised again."""
@@ -155,6 +157,51 @@ def _handlers(
     finally:
         for number, known in before.items():
             signal.signal(number, signal.SIG_IGN if ignore_after else known)
+
+
+@contextlib.contextmanager
+def ignored() -> Iterator[None]:
+    """Ignore Ctrl-C and SIGTERM in a worker while the `with` block runs, but not in processes that the worker starts.
+
+    A blocked or ignored signal would also be blocked or ignored in these processes, and a task that ends its simulator
+    by SIGTERM would wait for ever.
+    """
+
+    def ignore(number: int, frame: FrameType | None) -> None:
+        pass
+
+    with _handlers({signal.SIGINT: ignore, signal.SIGTERM: ignore}):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
+        yield
+
+
+class _ForkMask(threading.local):
+    """The signals that a thread blocks, as they were before it forks."""
+
+    before: set[signal.Signals | int]
+
+    def block(self) -> None:
+        self.before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
+
+    def restore(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self.before)
+
+    def restore_in_child(self) -> None:
+        """Let SIGTERM end a forked process, as `multiprocessing.Pool` expects, and ignore Ctrl-C there.
+
+        A handler in Python cannot end it: a process that waits for a lock runs the handler only after it has the lock.
+        """
+        for number, action in ((signal.SIGINT, signal.SIG_IGN), (signal.SIGTERM, signal.SIG_DFL)):
+            if getattr(signal.getsignal(number), "__module__", "") == __name__:  # a handler of this module
+                signal.signal(number, action)
+        self.restore()
+
+
+_FORK_MASK: Final = _ForkMask()
+# Signals are blocked meanwhile, because a handler that runs before its removal would lose a signal.
+os.register_at_fork(
+    before=_FORK_MASK.block, after_in_parent=_FORK_MASK.restore, after_in_child=_FORK_MASK.restore_in_child
+)
 
 
 def printable(text: str, keep: str = "") -> str:

@@ -25,7 +25,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from replaybench.experiments.interruption import STOPPED_AT_ONCE, Interrupted, interruptions
+from replaybench.experiments.interruption import STOPPED_AT_ONCE, Interrupted, ignored, interruptions
 from replaybench.experiments.progress import Round
 from replaybench.runtime.errors import UserError
 
@@ -234,9 +234,9 @@ class _Worker:
 
 @contextlib.contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """Block Ctrl-C and SIGTERM in processes that start in the `with` block.
+    """Block Ctrl-C and SIGTERM in processes that start in the `with` block, until they handle the signals.
 
-    A terminal sends these signals to all of its processes, but only the coordinator handles them.
+    A terminal sends these signals to all of its processes, but only the coordinator stops.
     """
     with _worker_environment():
         resource_tracker.ensure_running()  # if the tracker started in the block, it would unblock the signals
@@ -265,6 +265,8 @@ def _worker_environment() -> Iterator[None]:
 
 def _serve(pipe: Connection) -> None:
     os.dup2(2, 1)  # a task that prints would otherwise write into the output of `--progress json`
+    # A task that uses `multiprocessing` gets Python's default, and not the method by which this worker was started.
+    multiprocessing.set_start_method(None, force=True)
     _send(pipe, "ready", None)
     tasks: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
     stop = threading.Event()
@@ -274,14 +276,15 @@ def _serve(pipe: Connection) -> None:
         _send(pipe, "progress", state)
         return not stop.is_set()
 
-    while (task := tasks.get()) is not None:
-        try:
-            answer = "done", task.function(*task.arguments, report)
-        except Exception as error:
-            if not isinstance(error, UserError):
-                error.add_note("".join(traceback.format_exception(error)))
-            answer = "failed", error
-        _send(pipe, *answer)
+    with ignored():
+        while (task := tasks.get()) is not None:
+            try:
+                answer = "done", task.function(*task.arguments, report)
+            except Exception as error:
+                if not isinstance(error, UserError):
+                    error.add_note("".join(traceback.format_exception(error)))
+                answer = "failed", error
+            _send(pipe, *answer)
 
 
 def _send(pipe: Connection, message: str, content: Any) -> None:
