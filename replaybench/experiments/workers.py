@@ -72,6 +72,7 @@ def run_locally(count: int, tasks: Sequence[Job], watch: Watch, finish: Finish) 
     Raises:
         Interrupted: Ctrl-C or SIGTERM was received, and running cells have written their checkpoints.
         KeyboardInterrupt: A second signal was received, and all workers were killed.
+        SystemExit: The main script starts a sweep when a worker imports it.
     """
     with interruptions() as seen, contextlib.closing(_WorkerPool(tasks, watch, finish)) as pool:
         fault = None
@@ -158,8 +159,9 @@ class _WorkerPool:
         if (task := worker.task) is None:
             return
         if not worker.ready and died == f"exit status {_UNGUARDED}":
-            raise UserError(
-                "the script calls replaybench.sweep when it is imported, and each worker imports it; "
+            # Not a `UserError`, which would print a traceback of the script, as no command catches it.
+            sys.exit(
+                "replaybench: the script calls replaybench.sweep when it is imported, and each worker imports it; "
                 f"put the call under {_GUARD!r}"
             )
         self._lost[task.key] += 1

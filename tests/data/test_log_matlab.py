@@ -73,7 +73,7 @@ def test_vectors_of_either_shape_and_any_number_are_columns(save: Any, tmp_path:
     np.testing.assert_array_equal(log.columns["theta"], THETA.astype("f4"))
     np.testing.assert_array_equal(log.columns["n"], np.arange(20.0))
     assert all(column.dtype == np.float64 and column.shape == (20,) for column in log.columns.values())
-    refuses(r"column 'Ts' cannot be used: it is 1×1, but the log has 20 rows", log.column, "Ts")
+    refuses(r"column 'Ts' cannot be used: it has length 1, but the log has 20 rows", log.column, "Ts")
 
 
 @EVERY_VERSION

@@ -194,10 +194,13 @@ def test_npz_reads_any_plain_numbers_as_float64_and_never_pickled_or_shaped_arra
     refuses(r"'note' cannot be used", log.column, "note")
 
 
-def test_unequal_columns_and_doubled_members_are_refused(tmp_path: Path) -> None:
+def test_arrays_of_other_lengths_are_left_out_and_doubled_members_refused(tmp_path: Path) -> None:
     path = tmp_path / "log.npz"
-    np.savez(path, time=np.arange(3.0), angle=np.arange(4.0))
-    refuses(r"one length, but 'angle' has 4 values and 'time' has 3", read_log, path)
+    np.savez(path, gains=np.arange(5.0), time=np.arange(3.0), angle=np.arange(3.0), rate=np.array([50.0]))
+    log = read_log(path)
+    assert set(log.columns) == {"time", "angle"}
+    assert log.notes == ("left out, as they have other lengths than 3: gains",)
+    refuses(r"column 'gains' cannot be used: it has length 5, but the log has 3 rows", log.column, "gains")
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("a.npy", b"")
         with pytest.warns(UserWarning, match="Duplicate name"):

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -23,13 +24,14 @@ from replaybench.data.run_folder import RunFolder
 from replaybench.envs.registry import make_plant
 from replaybench.experiments import workers as worker_module
 from replaybench.experiments.dataset import ORIGINS
+from replaybench.experiments.interruption import stopping_raises
 from replaybench.experiments.progress import Report, Round
 from replaybench.experiments.results_file import read_results
 from replaybench.experiments.workers import Job, check_cluster, run_locally
 from replaybench.runtime.errors import UserError
 from tests.helpers.cells import assert_equal_files, run_here
 from tests.helpers.commands import Capsys, Patch, call, refused
-from tests.helpers.tasks import die, die_once, leave, thread_settings
+from tests.helpers.tasks import die, die_once, leave, thread_settings, with_processes
 
 LIMIT = 240
 
@@ -340,6 +342,27 @@ def test_a_worker_with_other_versions_is_refused(monkeypatch: Patch) -> None:
         worker_module._with_equal_versions(here, print)
 
 
+def test_tasks_may_start_and_end_processes() -> None:
+    done: dict[str, Any] = {}
+    run_locally(1, [Job("x", with_processes, ())], print, done.__setitem__)
+    assert done == {"x": [[1, 2], -signal.SIGTERM, multiprocessing.get_start_method()]}
+
+
+def test_sigterm_ends_forks_and_ctrl_c_does_not() -> None:
+    """Also at once after the start, before a handler in Python could run."""
+    started = multiprocessing.get_context("fork").Process
+    with stopping_raises():
+        forks = [started(target=time.sleep, args=(LIMIT,)) for _ in range(9)]
+        for fork in forks:
+            fork.start()
+            assert fork.pid
+            os.kill(fork.pid, signal.SIGINT)
+            fork.terminate()
+        for fork in forks:
+            fork.join()
+        assert {fork.exitcode for fork in forks} == {-signal.SIGTERM}
+
+
 def test_a_lost_task_is_done_again(tmp_path: Path) -> None:
     done: dict[str, int] = {}
     reported: dict[str, Round] = {}
@@ -400,6 +423,8 @@ def test_a_script_that_begins_again_in_its_workers_is_told(tmp_path: Path, scrip
     assert (ended.returncode, ended.stderr.count("LookupError: what it said")) == (1, said)
     last = ended.stderr.splitlines()[-1]
     assert told in last
+    if not said:
+        assert "Traceback" not in ended.stderr
     assert last.endswith("""under 'if __name__ == "__main__":'""")
 
 

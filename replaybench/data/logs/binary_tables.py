@@ -10,7 +10,7 @@ from typing import IO, Any, Final
 import numpy as np
 
 from replaybench.data.logs import table
-from replaybench.data.logs.table import Budget, Table, bare_unit, printable, refuse_doubles
+from replaybench.data.logs.table import Budget, Table, aligned, bare_unit, printable, refuse_doubles
 from replaybench.runtime.arrays import Floats
 from replaybench.runtime.errors import UserError, need
 
@@ -21,7 +21,8 @@ _NUMBERS: Final = ("integer", "floating", "boolean", "decimal", "timestamp", "du
 def read_npz(path: Path) -> Table:
     """Read a NumPy archive (`.npz`) as a table.
 
-    Entries other than 1-D arrays of numbers are listed as unusable.
+    Entries other than 1-D arrays of numbers, and arrays of another length than the log, are listed as unusable. The
+    length of the log is found as in MATLAB files.
 
     Raises:
         UserError: If the archive unpacks to too many bytes, or two columns have the same name.
@@ -37,7 +38,7 @@ def read_npz(path: Path) -> Table:
         for member in members:
             with archive.open(member) as file:
                 values.append((member.filename.removesuffix(".npy"), _read_npy(file, member.file_size, budget)))
-    return Table.of(values)
+    return aligned(path, [(name, value if isinstance(value, str) else value[:, None]) for name, value in values])
 
 
 def _read_npy(file: IO[bytes], size: int, budget: Budget) -> Floats | str:

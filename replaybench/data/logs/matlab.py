@@ -10,9 +10,7 @@ vectors that hold the most numbers in total. Variables of other lengths are list
 import math
 import struct
 import zlib
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -20,7 +18,7 @@ import h5py
 import numpy as np
 
 from replaybench.data.array_check import attribute, own_item
-from replaybench.data.logs.table import Budget, Table, is_time, printable, refuse_doubles
+from replaybench.data.logs.table import Budget, Table, aligned, printable, refuse_doubles
 from replaybench.runtime.arrays import Floats
 from replaybench.runtime.errors import UserError
 
@@ -229,10 +227,6 @@ def _class_of(item: Any) -> str:
     return printable(name.decode("latin-1") if isinstance(name, bytes) else str(name))
 
 
-WIDEST: Final = 100
-"""Largest number of columns that one matrix may give. A wider matrix is an image or another type of table."""
-
-
 def read_mat(path: Path) -> Table:
     """Read a MATLAB file of version 5, 6, 7 or 7.3 as a table.
 
@@ -256,7 +250,7 @@ def read_mat(path: Path) -> Table:
         )
     structs = [value for value in variables.values() if isinstance(value, dict)]
     bare = len(structs) == 1 and not structs[0].keys() & variables.keys()
-    return _table(path, [named for name, value in variables.items() for named in _flat(name, value, bare)])
+    return aligned(path, [named for name, value in variables.items() for named in _flat(name, value, bare)])
 
 
 def _flat(name: str, value: Value, bare: bool = False) -> Iterator[tuple[str, Floats | str]]:
@@ -266,54 +260,3 @@ def _flat(name: str, value: Value, bare: bool = False) -> Iterator[tuple[str, Fl
         return
     for field, inner in value.items():
         yield from _flat(field if bare else f"{name}.{field}", inner)
-
-
-def _table(path: Path, values: list[tuple[str, Floats | str]]) -> Table:
-    refuse_doubles(path, [name for name, _ in values])
-    rows = _rows({name: value for name, value in values if not isinstance(value, str)})
-    named: list[tuple[str, Floats | str]] = []
-    for name, value in values:
-        named += [(name, value)] if isinstance(value, str) else _columns(name, value, rows)
-    refuse_doubles(path, [name for name, _ in named])
-    table = Table.of(named)
-    other = [
-        name
-        for name, value in values
-        if not isinstance(value, str) and rows not in value.shape and max(value.shape) > 1
-    ]
-    return replace(
-        table, notes=(f"left out, as they have other lengths than {rows}: {', '.join(other)}",) if other else ()
-    )
-
-
-def _rows(values: dict[str, Floats]) -> int:
-    """Return the number of rows of the log.
-
-    It is the length of the vectors of times, if they have one length. Otherwise it is the length of several vectors, or
-    else of any vector, that hold the most numbers in total. If there are no vectors, matrices count.
-    """
-    vectors, matrices = dict[int, list[str]](), Counter[int]()
-    for name, value in values.items():
-        if 1 not in value.shape:
-            matrices[max(value.shape)] += value.size
-        elif value.size > 1:
-            vectors.setdefault(value.size, []).append(name)
-    timed = [size for size, names in vectors.items() if any(map(is_time, names))]
-    if len(timed) == 1:
-        return timed[0]
-    counted = Counter({size: size * len(names) for size, names in vectors.items() if len(names) > 1})
-    counted = counted or Counter({size: size for size in vectors}) or matrices
-    return max(counted, key=lambda length: (counted[length], length)) if counted else 1
-
-
-def _columns(name: str, value: Floats, rows: int) -> list[tuple[str, Floats | str]]:
-    height, width = value.shape
-    if height * width == rows:
-        return [(name, value.reshape(-1))]
-    if rows not in value.shape:
-        return [(name, f"it is {height}×{width}, but the log has {rows} row{'' if rows == 1 else 's'}")]
-    if (width if height == rows else height) > WIDEST:
-        return [(name, f"it is a matrix of {height}×{width}; save its columns as vectors")]
-    if height == rows:
-        return [(f"{name}(:,{i + 1})", value[:, i].copy()) for i in range(width)]
-    return [(f"{name}({i + 1},:)", value[i].copy()) for i in range(height)]

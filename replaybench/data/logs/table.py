@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -121,6 +121,71 @@ def is_time(name: str) -> bool:
 def printable(name: str) -> str:
     """Return a name from a file with `?` in place of each unprintable character."""
     return "".join(mark if mark.isprintable() else "?" for mark in name)
+
+
+WIDEST: Final = 100
+"""Largest number of columns that one matrix may give. A wider matrix is an image or another type of table."""
+
+
+def aligned(path: Path, values: Sequence[tuple[str, Floats | str]]) -> Table:
+    """Create a table from matrices `[rows, columns]`, or the reasons why there are none, by name of the variable.
+
+    Vectors, and columns or rows of matrices, become columns of the table. Matrices of other lengths than that of the
+    log are unusable, and the notes of the table list them.
+
+    Raises:
+        UserError: If two columns have the same name.
+    """
+    refuse_doubles(path, [name for name, _ in values])
+    rows = _rows({name: value for name, value in values if not isinstance(value, str)})
+    named: list[tuple[str, Floats | str]] = []
+    for name, value in values:
+        named += [(name, value)] if isinstance(value, str) else _columns(name, value, rows)
+    refuse_doubles(path, [name for name, _ in named])
+    table = Table.of(named)
+    other = [
+        name
+        for name, value in values
+        if not isinstance(value, str) and rows not in value.shape and max(value.shape) > 1
+    ]
+    return replace(
+        table, notes=(f"left out, as they have other lengths than {rows}: {', '.join(other)}",) if other else ()
+    )
+
+
+def _rows(values: dict[str, Floats]) -> int:
+    """Return the number of rows of the log.
+
+    It is the length of the vectors of times, if they have one length. Otherwise it is the length of several vectors, or
+    else of any vector, that hold the most numbers in total. If there are no vectors, matrices count.
+    """
+    vectors, matrices = dict[int, list[str]](), Counter[int]()
+    for name, value in values.items():
+        if 1 not in value.shape:
+            matrices[max(value.shape)] += value.size
+        elif value.size > 1:
+            vectors.setdefault(value.size, []).append(name)
+    timed = [size for size, names in vectors.items() if any(map(is_time, names))]
+    if len(timed) == 1:
+        return timed[0]
+    counted = Counter({size: size * len(names) for size, names in vectors.items() if len(names) > 1})
+    counted = counted or Counter({size: size for size in vectors}) or matrices
+    return max(counted, key=lambda length: (counted[length], length)) if counted else 1
+
+
+def _columns(name: str, value: Floats, rows: int) -> list[tuple[str, Floats | str]]:
+    height, width = value.shape
+    if height * width == rows:
+        return [(name, value.reshape(-1))]
+    if height == 1 or width == 1:
+        return [(name, f"it has length {value.size}, but the log has {rows} row{'' if rows == 1 else 's'}")]
+    if rows not in value.shape:
+        return [(name, f"it is {height}×{width}, but the log has {rows} row{'' if rows == 1 else 's'}")]
+    if (width if height == rows else height) > WIDEST:
+        return [(name, f"it is a matrix of {height}×{width}; save its columns as vectors")]
+    if height == rows:
+        return [(f"{name}(:,{i + 1})", value[:, i].copy()) for i in range(width)]
+    return [(f"{name}({i + 1},:)", value[i].copy()) for i in range(height)]
 
 
 _STATED: Final = re.compile(r"\s*[\[({<]([^\[\](){}<>:,]*)[\])}>]|\s/\s+([^\[\](){}<>:,]+)$")
