@@ -153,8 +153,7 @@ def why_not(claim: Claim, runs: Iterable[Evidence]) -> str:
         if tuple(getattr(cell, axis) for axis in AXES) not in run.places:
             return f"{run.path.name} does not contain {cell.plant}, {cell.learner}, {cell.strategy}"
         if difference := next(run.differences(cell), ""):
-            has = "was computed with" if difference.startswith("version") else "has another value of"
-            return f"{run.path.name} {has} {difference}"
+            return f"{run.path.name} has another value of {difference}"
     return ""
 
 

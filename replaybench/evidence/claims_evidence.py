@@ -8,17 +8,16 @@ and `greedy_every` may differ. Python files that a study file names are not impo
 import dataclasses
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import xarray as xr
 
-from replaybench.data.documents import read_json, read_toml
+from replaybench.data.documents import read_toml
 from replaybench.data.run_folder import RunFolder
 from replaybench.evidence.claim import Claim
 from replaybench.experiments.dataset import AXES, last_of, mu_r, runs_there, score_key
@@ -30,25 +29,6 @@ from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.arrays import Floats
 from replaybench.runtime.errors import UserError
 
-
-class Correction(NamedTuple):
-    """A corrected mistake of a learner. Results from before the correction do not count as evidence.
-
-    Attributes:
-        learner: Name of the learner. Variants of this learner are affected, too.
-        strategy: Regular expression that matches a part of the name of each affected strategy.
-        version: First version of the numerical code without the mistake.
-    """
-
-    learner: str
-    strategy: str
-    version: int
-    mistake: str
-
-
-CORRECTIONS: Final = (
-    Correction("DDPG", r"\+ReFER(?!-2)", 8, "Rule 1 did not clip the actor's gradients of far-policy samples"),
-)
 _STUDY_WIDE: Final = ("discount", "observe", "device")
 """Settings that change results and have the same name in a study file and in a cell."""
 _LEAST: Final = 1e-6
@@ -64,14 +44,11 @@ class Evidence:
     Attributes:
         data: Content of `results.nc`.
         study: Content of `study.toml`.
-        numerics: Version of the numerical code for each cell (combination of settings), by cell id. Cells that are not
-            listed have the version of `data`.
     """
 
     path: Path
     data: xr.Dataset
     study: Mapping[str, Any]
-    numerics: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def root_seed(self) -> int:
@@ -98,23 +75,8 @@ class Evidence:
         """Return whether the run folder has results for the combination of a cell, computed with its settings."""
         return _place(cell) in self.places and not list(self.differences(cell))
 
-    def version(self, cell: Cell) -> int:
-        """Return the oldest version of the numerical code that computed runs of a cell (combination of settings)."""
-        whole = int(self.data.attrs["numerics_version"])
-        if "cell" not in self.data.coords:
-            return whole
-        ids = self.data["cell"].sel({axis: getattr(cell, axis) for axis in AXES}).values.ravel().tolist()
-        return min(self.numerics.get(each, whole) for each in ids)
-
     def differences(self, cell: Cell) -> Iterator[str]:
-        """Yield, as text, each setting whose value in the stored results differs from that of a cell.
-
-        A known mistake (`CORRECTIONS`) of the code version that computed the results also counts.
-        """
-        for each in CORRECTIONS:
-            affected = cell.learner.partition(":")[0] == each.learner and re.search(each.strategy, cell.strategy)
-            if affected and self.version(cell) < each.version:
-                yield f"version {self.version(cell)} of the numerics, in which {each.mistake}"
+        """Yield, as text, each setting whose value in the stored results differs from that of a cell."""
         learner, plant = (self.study.get(kind, {}) for kind in ("learner", "plant"))
         used = learner.get(cell.learner, {})
         yield from (
@@ -160,13 +122,7 @@ def read_evidence(path: Path) -> Evidence:
     named = all(isinstance(table, dict) and all(isinstance(t, dict) for t in table.values()) for table in tables)
     if not named or not all(isinstance(study.get(key, 0), int) for key in ("root_seed", "capacity")):
         raise UserError(f"{folder.study} is no study that `sweep` wrote")
-    versions = {}  # of the numerics of each cell, where it is known
-    cells = read_json(folder.provenance).get("cells") if folder.provenance.is_file() else None
-    for key, entry in cells.items() if isinstance(cells, dict) else ():
-        cell = entry.get("cell") if isinstance(entry, dict) else None
-        if isinstance(cell, dict) and isinstance(version := cell.get("numerics"), int):
-            versions[key] = version
-    return Evidence(folder.path, read_results(folder.results), study, versions)
+    return Evidence(folder.path, read_results(folder.results), study)
 
 
 def measured(evidence: Evidence, cell: Cell, measure: str) -> Floats:

@@ -102,10 +102,7 @@ def _places(recording: Recording, member: int, slots: Slots) -> tuple[NDArray[np
     if all(name in arrays and arrays[name].shape == serial.shape for name in ("episode", "step")):
         return arrays["episode"][member, slots], arrays["step"][member, slots]
     if starts is None or starts.ndim != 2 or len(starts) != len(serial) or not starts.size:
-        raise UserError(
-            f"{recording.path}, of an older version, does not say to which episode and step its experiences belong; "
-            "make it again"
-        )
+        raise UserError(f"{recording.path} does not hold the episode and step of each experience; run the sweep again")
     return episode_and_step(starts[member], serial[member, slots])
 
 

@@ -117,7 +117,7 @@ def read_scores(path: Path) -> OfflineScores:
     header, arrays = read_record(path, KIND)
     needed = [field.name for field in dataclasses.fields(_Facts)]
     if not {*needed} <= header.facts.keys() or not {"updates", "reward_greedy", "reward_recorded"} <= arrays.keys():
-        raise UserError(f"{path}, of an older version, does not hold what its scores are compared with; replay again")
+        raise UserError(f"{path} does not hold all arrays of an offline replay; run replaybench replay again")
     facts = build(_Facts, {name: header.facts[name] for name in needed}, str(path))
     updates, reward, recorded = (arrays[name] for name in ("updates", "reward_greedy", "reward_recorded"))
     if (updates.ndim, reward.ndim, recorded.ndim) != (1, 2, 1) or not 0 < reward.shape[1] == len(updates):

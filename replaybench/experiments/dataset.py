@@ -173,8 +173,7 @@ def _add_origin(data: xr.Dataset, block: tuple[int, ...], sessions: Sequence[Com
     data.variables["shared_from"].values[block] = shared
     if not shared:
         data.variables["seconds"].values[block] = sum(session.seconds for session in sessions)
-        known = [session.memory for session in sessions if session.memory is not None]
-        data.variables["memory"].values[block] = max(known, default=np.nan)
+        data.variables["memory"].values[block] = max(session.memory for session in sessions)
     codes = [session.code for session in sessions]
     commits = [f"{code.commit or 'unknown'}{'-dirty' * bool(code.dirty)}" for code in codes]
     listed = {"commit": commits, "processor": [c.processor for c in codes], "target": [c.target for c in codes]}

@@ -97,9 +97,6 @@ _NAMES: Final = {"plant": "plants", "learner": "learners", "strategy": "strategi
 
 _COORDINATES: Final = {*_AXIS_KINDS, "episode_metric", "observed", "update_every", "reference_rule", *ORIGINS}
 
-_RENAMED: Final = {"told_by": "episode_metric"}
-"""Names of arrays in files of earlier versions, mapped to their names today."""
-
 Labelled = tuple[tuple[str, ...], np.ndarray]
 """Names of an array's axes, and the array."""
 
@@ -180,7 +177,7 @@ def read_results(path: Path | str) -> xr.Dataset:
         keys = [key for key in file.attrs if not str(key).startswith("_") and key not in _NAMES.values()]
         facts = {str(key): _plain(attribute(file, key)) for key in keys}
         build(_ResultsFacts, facts, f"the attributes of {path}", others=True)
-        datasets = {_RENAMED.get(name, name): _checked(path, file, name) for name in file}
+        datasets = {str(name): _checked(path, file, name) for name in file}
         # Texts are checked in `_texts`. HDF5 unpacks whole chunks, which may be larger than the array.
         sizes = [(math.prod(each.shape) + math.prod(each.chunks or (0,)), each) for each in datasets.values()]
         needed, free = sum(count * max(8, int(each.dtype.itemsize)) for count, each in sizes), available_memory()
@@ -307,7 +304,7 @@ def rescore(
     """Recompute all scores in stored results from the rewards and from new reference controllers.
 
     Args:
-        data: Results that this or an earlier version computed.
+        data: Stored results.
         parameters: Parameters of plants by name. Plants in Python files must be listed, because a name in a results
             file must not execute code.
         rule: Rule for the grid of dynamic programming.

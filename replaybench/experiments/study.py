@@ -48,7 +48,7 @@ from replaybench.runtime.configuration import (
 from replaybench.runtime.errors import UserError, unknown
 from replaybench.runtime.source_hash import made_of
 from replaybench.runtime.user_file import canonical, names_from
-from replaybench.runtime.version import NUMERICS_VERSION, PARTIAL_VERSION
+from replaybench.runtime.version import NUMERICS_VERSION
 
 GAMMA: Final = ":discount="
 """Text between the name of a learner and its discount, if the discount is an axis of the study."""
@@ -58,8 +58,8 @@ VOLUME: Final = ":replay_volume="
 Buffers = Literal["final", "compressed", "none"]
 """How the replay buffers of a cell are stored at its end."""
 
-SINCE: Final = {"horizon_steps": 0, "evaluate_every_steps": 0, "evaluation_episodes": 10}
-"""Keys that cells of earlier versions lack, with the values that those versions used."""
+_UNLESS_DEFAULT: Final = ("horizon_steps", "evaluate_every_steps", "evaluation_episodes", "sources", "start")
+"""Settings that are part of a cell's id only if they differ from their default."""
 
 FINAL_EPISODES: Final = 100
 
@@ -329,12 +329,11 @@ class Study:
             discount=mode,
             horizon_steps=self.horizon_steps if parsed.anneals else 0,
             evaluate_every_steps=self.evaluate_every_steps,
-            evaluation_episodes=self.evaluation_episodes if self.evaluate_every_steps else SINCE["evaluation_episodes"],
+            evaluation_episodes=self.evaluation_episodes if self.evaluate_every_steps else Cell.evaluation_episodes,
             replayed_noise=self.replayed_noise,
             observe=observe,
             device=self.device,
             start=start,
-            numerics=_numerics(settings, parsed, self.evaluate_every_steps),
         )
 
     def _check_buffers(self, strategy: Strategy, settings: Any, every: int, observe: tuple[str, ...]) -> None:
@@ -357,18 +356,6 @@ class Study:
             raise UserError(f"{strategy}: Synth alters single experiences, and this learner replays trajectories")
         if strategy.synth is not None and observe:
             raise UserError(f"{strategy}: Synth steps the plant's model, which needs all states; leave observe out")
-
-
-def _numerics(settings: Any, strategy: Strategy, evaluate_every_steps: int) -> int:
-    """Return the version of the numbers of a cell (combination of settings) with these settings of its learner.
-
-    Two corrections changed the numbers of few cells. Weights that are not for all networks no longer apply to the value
-    network of the first version of SAC. Each episode of an evaluation now begins with an empty LSTM memory.
-    """
-    weights = strategy.weights
-    value_network = getattr(settings, "version", "") == "first" and weights is not None and not weights.all_networks
-    memory = getattr(settings, "memory", None) is not None and evaluate_every_steps
-    return PARTIAL_VERSION if value_network or memory else NUMERICS_VERSION
 
 
 def _settings(settings: Any) -> dict[str, Any]:
@@ -451,16 +438,12 @@ class Cell:
     @functools.cached_property
     def id(self) -> str:
         """The hash of all settings on which the numerical results of the cell depend, as 16 hexadecimal digits."""
-        settings = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        values = ((each, getattr(self, each.name)) for each in dataclasses.fields(self))
+        settings = {
+            each.name: value for each, value in values if each.name not in _UNLESS_DEFAULT or value != each.default
+        }
         settings["device"] = self.device.partition(":")[0]  # numbers do not depend on which GPU computes them
-        if not self.sources:
-            del settings["sources"]
-        for key, before in SINCE.items():
-            if settings[key] == before:
-                del settings[key]
-        if self.start is None:
-            del settings["start"]
-        else:  # independent of the file's path
+        if self.start is not None:  # independent of the file's path
             settings["start"] = [self.start.content, self.start.member]
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -15,7 +15,7 @@ from replaybench.data.documents import read_json, read_toml
 from replaybench.data.record import read_header
 from replaybench.data.run_folder import RunFolder
 from replaybench.envs.registry import without_delay
-from replaybench.experiments.study import GAMMA, SINCE, VOLUME, Cell, Study
+from replaybench.experiments.study import GAMMA, VOLUME, Cell, Study
 from replaybench.runtime.atomic import write_text
 from replaybench.runtime.configuration import build
 from replaybench.runtime.errors import UserError
@@ -24,10 +24,10 @@ from replaybench.runtime.provenance import ComputeSession, session_facts, this_c
 
 def read_sessions(path: Path, facts: Mapping[str, Any]) -> tuple[ComputeSession, ...]:
     """Return the sessions (uninterrupted computations) that computed a cell, from the metadata of one of its files."""
-    sessions = facts.get("stints")
+    sessions = facts.get("sessions")
     if not isinstance(sessions, list) or not sessions or not all(isinstance(each, dict) for each in sessions):
         raise UserError(f"{path} does not say who computed it")
-    return tuple(build(ComputeSession, each, f"{path}: stint") for each in sessions)
+    return tuple(build(ComputeSession, each, f"{path}: session") for each in sessions)
 
 
 def write_provenance(folder: RunFolder, name: str, cells: Sequence[Cell], complete: bool) -> None:
@@ -158,7 +158,7 @@ def replaced(folder: RunFolder, study: Study, cells: Sequence[Cell]) -> str | No
     if not folder.study.is_file():
         return None
     try:
-        before = SINCE | dict(_flat({key: value for key, value in read_toml(folder.study).items() if key != "folder"}))
+        before = dict(_flat({key: value for key, value in read_toml(folder.study).items() if key != "folder"}))
     except UserError as error:
         changes = [str(error)]
     else:

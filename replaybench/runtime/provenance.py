@@ -94,13 +94,13 @@ class ComputeSession:
         code: Code, libraries and machine of the process.
         started: Start time in UTC, such as `2026-11-22T08:00:00Z`.
         seconds: Duration in seconds by a monotonic clock.
-        memory: Peak memory in bytes. None in files of earlier versions.
+        memory: Peak memory in bytes.
     """
 
     code: Code
     started: str
     seconds: Annotated[float, Within(0, 1e12, "s")]
-    memory: Annotated[int, Within(0, 2**63 - 1, "bytes")] | None = None
+    memory: Annotated[int, Within(0, 2**63 - 1, "bytes")]
 
 
 class Stopwatch:
@@ -127,10 +127,10 @@ class Stopwatch:
 def session_facts(sessions: Sequence[ComputeSession]) -> dict[str, Any]:
     """Return the metadata about computing sessions for a file.
 
-    The entry `stints` contains one table per session, and `seconds` is the sum of their durations.
+    The entry `sessions` contains one table per session, and `seconds` is the sum of their durations.
     """
     return {
-        "stints": [dataclasses.asdict(session) for session in sessions],
+        "sessions": [dataclasses.asdict(session) for session in sessions],
         "seconds": sum(session.seconds for session in sessions),
     }
 

@@ -9,8 +9,3 @@ NUMERICS_VERSION: Final = 8
 """Version of the computed numbers, which is part of the hash of every result.
 
 Raise this version whenever a change alters the numbers of a result. Golden tests (`tests/golden`) fail until then."""
-
-PARTIAL_VERSION: Final = 9
-"""Version of the numbers of those few cells whose numbers have changed since `NUMERICS_VERSION`.
-
-`experiments/study.py` lists these cells. A new `NUMERICS_VERSION` must be higher than this version and replaces it."""

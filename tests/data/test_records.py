@@ -590,7 +590,7 @@ def test_the_mark_that_editors_of_windows_leave_is_no_part_of_a_file(tmp_path: P
 
 @pytest.mark.parametrize("number", ["1e400", "-1e400", "1" + "0" * 400, "1" + "0" * 5000])
 def test_numbers_that_would_become_infinite_are_refused(number: str, tmp_path: Path) -> None:
-    refuses("too large|digits", parse_json, f'{{"stints": [{{"memory": {number}}}]}}', "it is damaged")
+    refuses("too large|digits", parse_json, f'{{"sessions": [{{"memory": {number}}}]}}', "it is damaged")
     if "e" in number:
         (tmp_path / "study.toml").write_text(f"rate = {number}\n")
         refuses("too large", read_toml, tmp_path / "study.toml")

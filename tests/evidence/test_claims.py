@@ -14,7 +14,6 @@ import xarray as xr
 from rich.console import Console
 
 from benchmarks.evidence import verdict_errors
-from benchmarks.tables.claims import why_not
 from replaybench.data.policy_file import write_policy
 from replaybench.data.record import write_record
 from replaybench.data.run_folder import RunFolder
@@ -32,7 +31,7 @@ from replaybench.evidence.claim import (
 from replaybench.evidence.claims_evidence import Evidence, Finding, find, measured, read_evidence
 from replaybench.evidence.claims_plan import plan_seeds
 from replaybench.evidence.preset import read_preset, take_over
-from replaybench.experiments.dataset import AXES, add_scores
+from replaybench.experiments.dataset import add_scores
 from replaybench.experiments.effects import Effect
 from replaybench.experiments.results_file import write_results
 from replaybench.experiments.study import Cell
@@ -339,28 +338,6 @@ def test_a_parameter_that_came_after_a_run_counts_as_its_default(run: Evidence) 
     assert list(older.differences(cell)) == []
     otherwise = replace(run, study={**run.study, "plant": {"PendulumDCSC": plant | {"damping": 4e-6}}})
     assert list(otherwise.differences(cell)) == ["plant.PendulumDCSC.damping"]
-
-
-def test_a_cell_whose_learner_was_corrected_since_is_no_evidence(tmp_path: Path) -> None:
-    """By the version of its own cell where the folder says so: a run may hold cells of several versions."""
-    strategies = ("FIFO[Uniform+ReFER]", "FIFO[Uniform+ReFER-2]", "FIFO[Uniform]")
-    study = replace(read_preset("novati2019/fig1").study("quick"), plants=("PendulumDCSC",), strategies=strategies)
-    cells = {cell.strategy: cell for cell in study.cells() if cell.learner == "DDPG" and not cell.first_member}
-    folder = store(tmp_path / "run", strategies, 8, "novati2019/fig1")
-    data = read_evidence(folder).data
-    data.coords["cell"] = (*AXES, "block"), np.array(["a", "b", "c"])[None, None, :, None, None, None]
-    data.attrs["numerics_version"] = 7
-    write_results(folder / "results.nc", data)
-    run = read_evidence(folder)
-    assert [run.holds(cells[strategy]) for strategy in strategies] == [False, True, True], "Rule 1 alone was corrected"
-    claim = replace(
-        BETTER, preset="novati2019/fig1", where={"plant": "PendulumDCSC", "learner": "DDPG"},
-        plus=({"strategy": strategies[0]},), minus=({"strategy": strategies[2]},),
-    )  # fmt: skip
-    assert find(claim, [run]) is None
-    assert "version 7 of the numerics" in why_not(claim, [replace(run, study={**run.study, "name": "novati2019-fig1"})])
-    (folder / "provenance.json").write_text(json.dumps({"cells": {"a": {"cell": {"numerics": 8}}}}))
-    assert read_evidence(folder).holds(cells[strategies[0]])
 
 
 def test_measures(run: Evidence) -> None:

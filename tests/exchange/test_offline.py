@@ -189,7 +189,7 @@ def test_a_report_of_an_offline_replay(tmp_path: Path, capsys: Capsys) -> None:
 def test_scores_that_are_no_comparison_are_told_in_a_line(tmp_path: Path) -> None:
     path, arrays = tmp_path / "scores.h5", {"updates": np.arange(2), "reward_greedy": np.zeros((3, 2))}
     write_record(path, offline_scores.KIND, ABOUT, arrays)
-    refuses("older version", read_scores, path)
+    refuses("does not hold all arrays", read_scores, path)
     compared = {"online": {}, "reference": dataclasses.asdict(USABLE)}
     write_record(path, offline_scores.KIND, ABOUT | compared, arrays | {"reward_recorded": np.zeros((2, 2))})
     refuses("do not belong together", read_scores, path)

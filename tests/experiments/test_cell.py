@@ -265,7 +265,7 @@ def test_the_density_that_drew_an_action_is_stored_with_it_unclipped() -> None:
 REFUSED: dict[str, list[Any]] = {
     "id": [None, 5, "another"],
     "episode": [None, "1", True, 1.5, math.nan, -1, 2, 10**30],
-    "stints": [None, "x", [], {}, [5], [{}]],
+    "sessions": [None, "x", [], {}, [5], [{}]],
 }
 
 

@@ -57,8 +57,10 @@ def arrays(cell: Cell) -> dict[str, np.ndarray]:
 def data(tmp_path: Path) -> xr.Dataset:
     """A dataset of which the last cell is not there yet."""
     for n, cell in enumerate(CELLS[:-1]):
-        stints = [ComputeSession(code, f"2026-01-0{1 + k}T00:00:00Z", 10.0 * n + k) for k, code in enumerate(CODES)]
-        write_record(tmp_path / cell.id / "scores.h5", "scores", session_facts(stints), arrays(cell))
+        sessions = [
+            ComputeSession(code, f"2026-01-0{1 + k}T00:00:00Z", 10.0 * n + k, 1 << 20) for k, code in enumerate(CODES)
+        ]
+        write_record(tmp_path / cell.id / "scores.h5", "scores", session_facts(sessions), arrays(cell))
     references = {
         (plant, 50.0, noise): dataclasses.replace(USABLE, random=random, zero=-9.0, lqr=-7.0, dp=dp, nodes=(3, 4))
         for plant, (random, dp) in ENDS.items()
@@ -67,8 +69,8 @@ def data(tmp_path: Path) -> xr.Dataset:
     return dataset.assemble(CELLS, references, {cell.id: tmp_path / cell.id for cell in CELLS})
 
 
-STINTS: list[Any] = [5, [], [5], [{}], [{"code": {"commit": 5}, "started": "", "seconds": 1.0}]]
-FORGED: list[Any] = [None, {"seconds": 1.0}, *({"stints": value} for value in STINTS)]
+SESSIONS: list[Any] = [5, [], [5], [{}], [{"code": {"commit": 5}, "started": "", "seconds": 1.0}]]
+FORGED: list[Any] = [None, {"seconds": 1.0}, *({"sessions": value} for value in SESSIONS)]
 
 
 @pytest.mark.parametrize("facts", FORGED)
@@ -103,7 +105,7 @@ def test_every_number_is_in_its_place(data: xr.Dataset) -> None:
 
 def test_seeds_of_a_study_that_continues_another_keep_their_numbers(tmp_path: Path) -> None:
     cell = dataclasses.replace(CELLS[0], first_member=7)
-    facts = session_facts([ComputeSession(CODES[0], "2026-01-01T00:00:00Z", 1.0)])
+    facts = session_facts([ComputeSession(CODES[0], "2026-01-01T00:00:00Z", 1.0, 1 << 20)])
     write_record(tmp_path / "scores.h5", "scores", facts, arrays(cell))
     data = dataset.assemble([cell], {}, {cell.id: tmp_path})
     assert data["seed"].values.tolist() == list(cell.seeds)

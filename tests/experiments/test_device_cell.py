@@ -209,7 +209,7 @@ def test_a_sweep_runs_some_cells_at_once(tmp_path: Path, monkeypatch: Patch) -> 
     assert found.data.sizes["seed"] == 3
     assert np.isfinite(found.data["mu_final"]).all()
     scores = tmp_path / "run" / "cells" / study.cells()[0].id / "scores.h5"
-    assert read_header(scores).facts["stints"][0]["code"]["processor"].endswith(", this processor")
+    assert read_header(scores).facts["sessions"][0]["code"]["processor"].endswith(", this processor")
     assert call("inspect", tmp_path / "run") == 0
 
 

@@ -32,7 +32,6 @@ from replaybench.experiments.study import Cell, Study, last_episodes, read_study
 from replaybench.reports.cell_table import show_plan
 from replaybench.runtime.configuration import build
 from replaybench.runtime.errors import UserError
-from replaybench.runtime.version import NUMERICS_VERSION, PARTIAL_VERSION
 from tests.helpers.cells import advanced, assert_reads_back, small_cell, small_study, updates_of
 from tests.helpers.refusals import refuses
 
@@ -132,22 +131,6 @@ def test_whatever_changes_numbers_changes_the_identity() -> None:
 def test_over_how_many_steps_schedules_run_is_part_of_a_cell_that_has_one(strategy: str) -> None:
     changes = {"learners": ("SAC",), "strategies": (strategy,)}
     assert id_of(**changes) != id_of(**changes, horizon_steps=10**6)
-
-
-def test_only_cells_with_corrected_numbers_have_a_later_version() -> None:
-    """Weights on the first version of SAC that are not for all its networks, and evaluations of an LSTM."""
-    first = {"learners": ("SAC",), "learner": {"SAC": {"version": "first", "temperature": 0.2}}}
-    memory = {"learners": ("DDPG",), "learner": {"DDPG": {"memory": {"units": 8}}}}
-    weighted, everywhere = ("FIFO[PERprop+IS]",), ("FIFO[PERprop+IS(all_networks=true)]", "FIFO[PERprop]")
-    later: list[dict[str, Any]] = [{**first, "strategies": weighted}, {**memory, "evaluate_every_steps": 400}]
-    same: list[dict[str, Any]] = [
-        {**first, "strategies": everywhere},
-        {"learners": ("SAC",), "strategies": weighted},
-        memory,
-    ]
-    same += [{"evaluate_every_steps": 400}]
-    for version, changes in [(PARTIAL_VERSION, change) for change in later] + [(NUMERICS_VERSION, c) for c in same]:
-        assert {cell.numerics for cell in small_study(**changes).cells()} == {version}
 
 
 def test_the_file_of_a_plant_has_its_place_beside_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

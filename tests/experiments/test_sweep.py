@@ -314,7 +314,7 @@ def test_one_is_computed_and_its_results_stand_under_each_name(tmp_path: Path, m
     np.testing.assert_array_equal(arrays["reward"], advanced(own).reward)
     told = json.loads(folder.provenance.read_text())
     assert told["cells"][own.id]["shared_from"] == source.id
-    computed = sum(stint["seconds"] for stint in told["cells"][source.id]["stints"])
+    computed = sum(session["seconds"] for session in told["cells"][source.id]["sessions"])
     assert told["seconds"] == pytest.approx(computed, abs=1e-3)
     buffer, _ = find_file(folder.path, None, "buffer", strategy="FIFO[Uniform]")
     assert buffer == folder.cell(source.id) / "buffer.h5"
@@ -361,7 +361,7 @@ def commit_to(monkeypatch: Patch, commit: str) -> None:
         monkeypatch.setattr(f"{name}.this_code", lambda: code)
 
 
-def test_a_cell_keeps_every_stint_and_counts_no_second_twice(tmp_path: Path, monkeypatch: Patch) -> None:
+def test_a_cell_keeps_every_session_and_counts_no_second_twice(tmp_path: Path, monkeypatch: Patch) -> None:
     """An episode takes 10 s; the first process is killed in its sixth, and the clock on the wall is set back always."""
     cell = make_cells("FIFO[Uniform]")[0]
     clock = [0.0]
@@ -383,7 +383,7 @@ def test_a_cell_keeps_every_stint_and_counts_no_second_twice(tmp_path: Path, mon
     commit_to(monkeypatch, "ccc")
     assert run_cell(cell, tmp_path, "none", 0.0, lambda told: report(told.done, 99))
     facts = read_header(tmp_path / "scores.h5", "scores").facts
-    told = [(stint["code"]["commit"], stint["seconds"]) for stint in facts["stints"]]
+    told = [(session["code"]["commit"], session["seconds"]) for session in facts["sessions"]]
     assert told == [("aaa", 50.0), ("bbb", 30.0), ("ccc", 20.0)]
     assert facts["seconds"] == 100.0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["policy.safetensors", "scores.h5", "snapshots.h5"]
@@ -403,7 +403,7 @@ def test_results_say_who_computed_which_cell(tmp_path: Path, monkeypatch: Patch)
     assert (data["memory"].sel(strategy="FIFO[Uniform]") > 50e6).all()
     write_provenance(folder, "t", cells, complete=False)
     told = json.loads(folder.provenance.read_text())
-    commits = [[stint["code"]["commit"] for stint in told["cells"][cell.id]["stints"]] for cell in cells]
+    commits = [[session["code"]["commit"] for session in told["cells"][cell.id]["sessions"]] for cell in cells]
     assert commits == [["aaa"], ["bbb"], ["ccc"], []]
     assert told["written"]["commit"] == "ddd"
     assert told["seconds"] == pytest.approx(float(data["seconds"].sum()), abs=1e-3)

@@ -116,7 +116,7 @@ _WHY: Final = {
     "claims": "None of the published claims in replaybench compares cells of this study.",
     "policies": "There are no snapshots of policies. Runs keep them for plants with two states, equations and a grid, "
     "and learners whose action depends on the present state alone.",
-    "buffers": "The contents of buffers are not known: the cells' folders are missing, or of an earlier version.",
+    "buffers": "The contents of buffers are not known: the cells' folders are missing.",
     "resources": "The results do not hold the computing time of cells.",
 }
 
