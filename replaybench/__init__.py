@@ -1,7 +1,7 @@
 """The public Python interface of replaybench, a testbed for experience replay in control.
 
-Each name is imported on first use, so `import replaybench` is fast. Names that this module does not list may change
-between versions.
+Each name is imported on first use, so `import replaybench` is fast. Names that neither this module nor
+`replaybench.extend` lists may change between versions.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from replaybench.api import report as report
     from replaybench.api import solve as solve
     from replaybench.api import sweep as sweep
+    from replaybench.controllers.policies.torch_module import load_torch_policy as load_torch_policy
+    from replaybench.data.record import open_record as open_record
+    from replaybench.data.record import read_record as read_record
     from replaybench.envs.foreign.python_plant import PythonPlant as PythonPlant
     from replaybench.envs.ode.plant import OdePlant as OdePlant
     from replaybench.envs.population import PopulationEnv as PopulationEnv
@@ -27,25 +30,36 @@ if TYPE_CHECKING:
     from replaybench.experiments.study import read_study as read_study
     from replaybench.replay.buffer import Replay as Replay
     from replaybench.replay.buffer_file import load_replay as load_replay
+    from replaybench.replay.buffer_stream import BufferStream as BufferStream
     from replaybench.replay.sb3.buffer import StrategyReplayBuffer as StrategyReplayBuffer
+    from replaybench.replay.sb3.learners import StrategyDDPG as StrategyDDPG
+    from replaybench.replay.sb3.learners import StrategySAC as StrategySAC
+    from replaybench.replay.sb3.learners import StrategyTD3 as StrategyTD3
     from replaybench.replay.strategies.notation import parse as parse
 
 
 __version__ = VERSION
 
 _PLACES = {
+    "BufferStream": "replay.buffer_stream:BufferStream",
     "OdePlant": "envs.ode.plant:OdePlant",
     "PopulationEnv": "envs.population:PopulationEnv",
     "PythonPlant": "envs.foreign.python_plant:PythonPlant",
     "Replay": "replay.buffer:Replay",
+    "StrategyDDPG": "replay.sb3.learners:StrategyDDPG",
     "StrategyReplayBuffer": "replay.sb3.buffer:StrategyReplayBuffer",
+    "StrategySAC": "replay.sb3.learners:StrategySAC",
+    "StrategyTD3": "replay.sb3.learners:StrategyTD3",
     "Study": "experiments.study:Study",
     "advise": "api:advise",
     "load_policy": "experiments.cell_lookup:load_policy",
     "load_replay": "replay.buffer_file:load_replay",
+    "load_torch_policy": "controllers.policies.torch_module:load_torch_policy",
     "make_plant": "envs.registry:make_plant",
+    "open_record": "data.record:open_record",
     "open_results": "api:open_results",
     "parse": "replay.strategies.notation:parse",
+    "read_record": "data.record:read_record",
     "read_study": "experiments.study:read_study",
     "replay_offline": "api:replay_offline",
     "report": "api:report",

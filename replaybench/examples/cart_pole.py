@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from replaybench.envs.interface.plant import Params, Vector
-from replaybench.envs.ode.plant import OdePlant, wrap_angle
+from replaybench.extend import OdePlant, Params, Vector, wrap_angle
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +57,7 @@ class CartPole(OdePlant):
 
 def main() -> None:
     """Swing up 1000 poles with noisy sensors, by adding energy up to that of the upright position."""
-    from replaybench.envs.population import PopulationEnv
+    from replaybench import PopulationEnv
 
     plant = CartPole()
     env = PopulationEnv(plant, 1000, frequency=100, sensor_noise=0.01)

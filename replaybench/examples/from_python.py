@@ -3,19 +3,23 @@
 Run `python examples/from_python.py`.
 """
 
-from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
-from replaybench.controllers.interface.agent import LearnerSetting, Task
-from replaybench.envs.population import PopulationEnv
-from replaybench.experiments.loop import training_episode, update_phase
-from replaybench.replay.buffer import Replay, step_fields
-from replaybench.replay.strategies.notation import parse
+from replaybench import PopulationEnv, Replay, parse
+from replaybench.extend import (
+    LearnerSetting,
+    Task,
+    load_learner,
+    step_fields,
+    training_episode,
+    update_phase,
+)
 
 
 def main(episodes: int = 100, members: int = 8) -> float:
     """Train `members` learners, and return their mean reward per step in the last episode."""
     env = PopulationEnv("PendulumDCSC", members, frequency=50, sensor_noise=0.02, seed=1)
     task = Task(observation_size=2, action_size=1, discount=0.95, reward_scale=env.plant.reward_scale)
-    agent = DDPG(DDPGConfig(), LearnerSetting(task, root=1, members=range(members)))
+    learner, settings = load_learner("DDPG")
+    agent = learner(settings(), LearnerSetting(task, root=1, members=range(members)))
     replay = Replay(parse("Resv[PER+IS]"), step_fields(2, 1), 10_000, 1, range(members), agent.batch_size)
     for episode in range(episodes):
         ended = training_episode(env, agent, replay, episode)

@@ -7,13 +7,12 @@ seconds. The angle comes from an encoder of 2048 counts, the velocity is noisy, 
 import math
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from replaybench.envs.ode.pendulum import Pendulum
-from replaybench.envs.ode.rk4 import simulate
-from replaybench.runtime.arrays import Floats
-from replaybench.runtime.atomic import write_text
+from replaybench import make_plant
+from replaybench.extend import Floats, simulate
 
 FREQUENCY = 50.0  # Hz
 SECONDS = 22.0
@@ -24,7 +23,7 @@ applied."""
 COUNT = 2 * math.pi / 2048  # resolution of the encoder [rad]
 
 
-def swing(plant: Pendulum, state: Floats) -> float:
+def swing(plant: Any, state: Floats) -> float:
     """Return the amplitude [rad] that the pendulum reaches with its present energy, or π if it passes the top."""
     stiffness = plant.mass * plant.gravity * plant.length
     return math.acos(max(-1.0, math.cos(state[0]) - plant.inertia * state[1] ** 2 / (2 * stiffness)))
@@ -33,7 +32,7 @@ def swing(plant: Pendulum, state: Floats) -> float:
 def record(seed: int = 1) -> str:
     """Return the log as CSV text with time [s], angle [rad], velocity [rad/s] and voltage [V]."""
     rng = np.random.default_rng(seed)
-    plant = Pendulum()
+    plant: Any = make_plant("Pendulum")
     state = np.zeros(2)
     lines = ["time,angle,velocity,voltage"]
     for sample in range(round(SECONDS * FREQUENCY)):
@@ -52,4 +51,5 @@ def record(seed: int = 1) -> str:
 
 
 if __name__ == "__main__":
-    write_text(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).with_name("rig_log.csv"), record())
+    path = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).with_name("rig_log.csv")
+    path.write_text(record(), encoding="utf-8", newline="\n")

@@ -4,9 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from replaybench.replay.storage.columns import Indices
-from replaybench.replay.strategies.interface import BufferView, Context, Draws, RunningSampling, Sampling
-from replaybench.runtime.errors import UserError
+from replaybench.extend import BufferView, Context, Draws, Indices, RunningSampling, Sampling, UserError
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,32 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from replaybench.controllers.interface.agent import Batch, LearnerSetting, NormaliseConfig
-from replaybench.controllers.interface.exploration import ExplorationConfig
-from replaybench.controllers.interface.noise import ProcessNoise
-from replaybench.controllers.learner import Learner
-from replaybench.controllers.losses.temporal_difference import Experiences, outcome, td_error
-from replaybench.controllers.networks.adam import adam_step, track
-from replaybench.controllers.networks.mlp import PopulationMLP, Shape
-from replaybench.controllers.networks.network import PolicyHead, TrainState, differentiate, evaluate
-from replaybench.runtime.arrays import AnyFloats
-from replaybench.runtime.configuration import Number, Positive, Settings, Share, Widths
-from replaybench.runtime.kernel import kernel
+from replaybench.extend import (
+    AnyFloats,
+    Batch,
+    Experiences,
+    ExplorationConfig,
+    Learner,
+    LearnerSetting,
+    NormaliseConfig,
+    Number,
+    PolicyHead,
+    PopulationMLP,
+    Positive,
+    ProcessNoise,
+    Settings,
+    Shape,
+    Share,
+    TrainState,
+    Widths,
+    adam_step,
+    differentiate,
+    evaluate,
+    kernel,
+    outcome,
+    td_error,
+    track,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from replaybench.envs.interface.plant import Params, Vector
-from replaybench.envs.ode.plant import OdePlant
+from replaybench.extend import OdePlant, Params, Vector
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +60,7 @@ class Segway(OdePlant):
 
 def main() -> float:
     """Balance 1000 robots with noisy sensors by state feedback, and return the share that stands at the end."""
-    from replaybench.envs.population import PopulationEnv
+    from replaybench import PopulationEnv
 
     plant = Segway()
     env = PopulationEnv(plant, 1000, frequency=100, sensor_noise=0.01)

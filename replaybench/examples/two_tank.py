@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.integrate import solve_ivp
 
-from replaybench.envs.foreign.python_plant import PythonPlant
-from replaybench.envs.interface.plant import Vector
+from replaybench.extend import PythonPlant, Vector
 
 WANTED = 0.15  # desired level of the second tank [m]
 
@@ -55,7 +54,7 @@ class TwoTank(PythonPlant):
 
 def main() -> float:
     """Fill 10 pairs of tanks by a proportional controller, and return the mean error of the level at the end [m]."""
-    from replaybench.envs.population import PopulationEnv
+    from replaybench import PopulationEnv
 
     plant = TwoTank()
     env = PopulationEnv(plant, 10)

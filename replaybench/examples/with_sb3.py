@@ -13,8 +13,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.noise import NormalActionNoise
 
 import replaybench.envs  # noqa: F401 (registers replaybench's plants with Gymnasium)
-from replaybench.replay.sb3.buffer import StrategyReplayBuffer
-from replaybench.replay.sb3.learners import StrategyTD3
+from replaybench import StrategyReplayBuffer, StrategyTD3
 
 PLANTS = {"replaybench/PendulumDCSC-v0": (0.95, 0.01), "Pendulum-v1": (0.99, 1.0)}
 """Discount factor, and factor on the learner's reward, of each plant."""

@@ -8,10 +8,12 @@ import sys
 import tarfile
 import tomllib
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
 import replaybench
+from replaybench import extend
 from replaybench.envs import registry
 
 ROOT = Path(__file__).parents[2]
@@ -119,6 +121,32 @@ def test_every_extra_that_is_named_exists() -> None:
 def test_every_public_name_is_there_and_documented(name: str) -> None:
     assert inspect.getdoc(getattr(replaybench, name))
     assert f"`replaybench.{name}" in (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
+
+
+EXTENSIONS = sorted(name for name in vars(extend) if not name.startswith("_"))
+
+
+def test_extensions_are_listed_and_documented() -> None:
+    """The reference lists exactly the names of `replaybench.extend`."""
+    section = (ROOT / "docs/reference/python.md").read_text(encoding="utf-8").partition("## Extensions")[2]
+    rows = [line for line in section.splitlines() if line.startswith("| ")]
+    assert sorted(name for row in rows for name in re.findall(r"`(\w+)`", row)) == EXTENSIONS
+    for name in EXTENSIONS:
+        thing = getattr(extend, name)
+        assert inspect.getdoc(thing) or not isinstance(thing, type | FunctionType), name
+
+
+INSIDE = re.compile(r"^[ \"]*(?:from|import) (replaybench\.[\w.]+)", re.MULTILINE)
+PUBLIC = {"replaybench.extend", "replaybench.envs"}
+"""`replaybench.envs` registers plants with Gymnasium."""
+
+
+def test_examples_and_documents_import_public_names_only() -> None:
+    folders = ("replaybench/examples", "docs/tutorials", "docs/how-to", "docs/reference")
+    files = [path for folder in folders for kind in ("*.py", "*.md", "*.ipynb") for path in (ROOT / folder).rglob(kind)]
+    found = {path: set(INSIDE.findall(path.read_text(encoding="utf-8"))) for path in files}
+    assert sum("replaybench.extend" in modules for modules in found.values()) > 5
+    assert {path: modules - PUBLIC for path, modules in found.items() if modules - PUBLIC} == {}
 
 
 def test_importing_the_package_imports_none_of_it() -> None:

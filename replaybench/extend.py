@@ -1,0 +1,60 @@
+"""The public interface for plants, strategies and learners of your own.
+
+Files of your own import these names, and those of `replaybench`. All other names may change between versions.
+"""
+
+from replaybench.controllers.interface.agent import Batch as Batch
+from replaybench.controllers.interface.agent import LearnerSetting as LearnerSetting
+from replaybench.controllers.interface.agent import NormaliseConfig as NormaliseConfig
+from replaybench.controllers.interface.agent import Task as Task
+from replaybench.controllers.interface.exploration import ExplorationConfig as ExplorationConfig
+from replaybench.controllers.interface.noise import ProcessNoise as ProcessNoise
+from replaybench.controllers.learner import Learner as Learner
+from replaybench.controllers.losses.temporal_difference import Experiences as Experiences
+from replaybench.controllers.losses.temporal_difference import outcome as outcome
+from replaybench.controllers.losses.temporal_difference import td_error as td_error
+from replaybench.controllers.networks.adam import adam_step as adam_step
+from replaybench.controllers.networks.adam import track as track
+from replaybench.controllers.networks.mlp import PopulationMLP as PopulationMLP
+from replaybench.controllers.networks.mlp import Shape as Shape
+from replaybench.controllers.networks.network import PolicyHead as PolicyHead
+from replaybench.controllers.networks.network import TrainState as TrainState
+from replaybench.controllers.networks.network import differentiate as differentiate
+from replaybench.controllers.networks.network import evaluate as evaluate
+from replaybench.controllers.registry import load_learner as load_learner
+from replaybench.envs.foreign.python_plant import PythonPlant as PythonPlant
+from replaybench.envs.interface.plant import Params as Params
+from replaybench.envs.interface.plant import Vector as Vector
+from replaybench.envs.ode.plant import OdePlant as OdePlant
+from replaybench.envs.ode.plant import wrap_angle as wrap_angle
+from replaybench.envs.ode.rk4 import simulate as simulate
+from replaybench.experiments.loop import training_episode as training_episode
+from replaybench.experiments.loop import update_phase as update_phase
+from replaybench.replay.buffer import step_fields as step_fields
+from replaybench.replay.storage.columns import Indices as Indices
+from replaybench.replay.storage.slots import episode as episode
+from replaybench.replay.storage.slots import segment as segment
+from replaybench.replay.strategies.interface import BufferView as BufferView
+from replaybench.replay.strategies.interface import Context as Context
+from replaybench.replay.strategies.interface import Drawing as Drawing
+from replaybench.replay.strategies.interface import Draws as Draws
+from replaybench.replay.strategies.interface import Retention as Retention
+from replaybench.replay.strategies.interface import RunningRetention as RunningRetention
+from replaybench.replay.strategies.interface import RunningSampling as RunningSampling
+from replaybench.replay.strategies.interface import RunningWeighting as RunningWeighting
+from replaybench.replay.strategies.interface import Sampling as Sampling
+from replaybench.replay.strategies.interface import Usage as Usage
+from replaybench.replay.strategies.interface import Weighting as Weighting
+from replaybench.runtime.arrays import AnyFloats as AnyFloats
+from replaybench.runtime.arrays import Floats as Floats
+from replaybench.runtime.configuration import NonNegative as NonNegative
+from replaybench.runtime.configuration import Number as Number
+from replaybench.runtime.configuration import Positive as Positive
+from replaybench.runtime.configuration import Settings as Settings
+from replaybench.runtime.configuration import Share as Share
+from replaybench.runtime.configuration import Widths as Widths
+from replaybench.runtime.errors import ReplaybenchWarning as ReplaybenchWarning
+from replaybench.runtime.errors import UserError as UserError
+from replaybench.runtime.kernel import kernel as kernel
+from replaybench.runtime.trigonometry import cos as cos
+from replaybench.runtime.trigonometry import sin as sin
