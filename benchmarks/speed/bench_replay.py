@@ -2,7 +2,7 @@
 
 Both sides run in this process, interleaved, with one thread; medians of ratios. The peer has equal work: one buffer of
 equal capacity per member, served in turn. An item is one experience sampled (gathered with its fields), and where the
-strategy learns from TD errors also re-prioritised. Sections: `peer`, `house`, `growth`, `victims`, `memory`.
+strategy learns from TD errors also re-prioritised. Sections: `peer`, `house`, `costs`, `growth`, `victims`, `memory`.
 """
 
 # First: it fixes the number of threads.
@@ -23,11 +23,12 @@ import numpy as np
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.orders.priority_sums import AgeLog
 from replaybench.replay.strategies.interface import Context
-from replaybench.replay.strategies.notation import parse
+from replaybench.replay.strategies.notation import SAMPLINGS, parse
 
 MEMBERS = 32
 REPETITIONS = 9
 ITEMS = 60_000  # per timing
+EPISODE = 200
 FIELDS = {**step_fields(2, 1), "exploration": 1}
 
 Work = Callable[[], None]
@@ -44,7 +45,7 @@ def filled(strategy: str, members: int, capacity: int, batch: int) -> Replay:
         replay.columns.rows[:, first : first + 1000] = piece[: capacity - first]
     named = {name: replay.columns.column(name) for name in FIELDS}
     numbers = np.tile(np.arange(1, capacity + 1, dtype=np.uint32), (members, 1))
-    state |= {**named, "serial": numbers, "episode_starts": np.ones((members, 1), np.uint32)}
+    state |= {**named, "serial": numbers, "episode_starts": numbers[:, ::EPISODE]}
     state |= {name: np.full(members, capacity) for name in ("collected", "offers", "count")}
     random = rng.random(shape, np.float32) + np.float32(1e-3)
     state |= {name: random for name in ("td_error", "priority") if name in state}
@@ -102,15 +103,15 @@ def peer(prioritised: bool, members: int, capacity: int, batch: int, batches: in
     return run
 
 
-def interleaved(*sides: tuple[Work, float]) -> list[list[float]]:
+def interleaved(*sides: tuple[Work, float], clock: Callable[[], float] = time.perf_counter) -> list[list[float]]:
     """Return the rates [items/s] of each side, (work, items), taken in turn."""
     rates: list[list[float]] = [[] for _ in sides]
     for turn in range(REPETITIONS + 1):
         for (run, items), found in zip(sides, rates, strict=True):
-            began = time.perf_counter()
+            began = clock()
             run()
             if turn:
-                found.append(items / (time.perf_counter() - began))
+                found.append(items / (clock() - began))
     return rates
 
 
@@ -168,6 +169,23 @@ def within_the_house() -> Iterator[Timing]:
                 yield report(ours, *interleaved(mine, other), asked, name, capacity, batch)
                 del mine, other
                 gc.collect()
+
+
+def costs() -> Iterator[Timing]:
+    """CPU time of one experience, sampled and answered for, as a multiple of that of proportional priorities."""
+    capacity, batch = 100_000, 64
+    bounds = {"LAP": 1.3, "LA3P": 2.0, "ReaPER": 2.0}
+    strategies = [f"FIFO[{name}]" for name in SAMPLINGS] + ["Resv[TruncGeo]", "Resv[ReaPER]", "FIFO[PERprop+IS]"]
+    count = batches_of(batch)
+    other = work(filled("FIFO[PERprop]", MEMBERS, capacity, batch), count), float(count * MEMBERS * batch)
+    for strategy in strategies:
+        mine = work(filled(strategy, MEMBERS, capacity, batch), count), float(count * MEMBERS * batch)
+        theirs, ours = interleaved(other, mine, clock=time.process_time)  # rates, so that the ratio is one of times
+        where = {"members": MEMBERS, "capacity": capacity, "batch": batch}
+        bound = bounds.get(strategy.partition("[")[2].rstrip("]"))
+        yield Timing(strategy, ratio(theirs, ours), "× the time of PERprop", most=bound, at=where)
+        del mine
+        gc.collect()
 
 
 def growth() -> Iterator[Timing]:
@@ -232,7 +250,7 @@ def run(capacity):
     edges = np.cumsum([0, *FIELDS.values()])
     parts = [{n: row[:, a:b] for n, a, b in zip(FIELDS, edges, edges[1:])} for row in data]
     for i in range(capacity + capacity // 2 * replay.strategy.retention.bounded):
-        replay.add(parts[i % 64], everyone)
+        replay.add(parts[i % 64], everyone, np.full(members, i % 200 == 199))
         if i % 64 == 63:
             batch = replay.sample()
             replay.annotate(batch, {"td_error": rng.random(batch.weight.shape, np.float32)})
@@ -253,16 +271,19 @@ def memory() -> Iterator[Timing]:
         return float(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
 
     strategies = ("FIFO[Uniform]", "FIFO[ERE]", "FULL[PER]", "FULL[PERprop]", "TDE[Uniform]", "TDE[PER]",
-                     "Expl[Uniform]", "Resv[ERE]", "Resv[ERE+PER]", "FULL[PER+FIS]")  # fmt: skip
+                     "Expl[Uniform]", "Resv[ERE]", "Resv[ERE+PER]", "FULL[PER+FIS]", "FULL[LAP]", "FULL[LA3P]",
+                     "FULL[ReaPER]", "Resv[TruncGeo]", "Cover[Uniform]")  # fmt: skip
     with ThreadPoolExecutor(2) as two_at_a_time:
         found = list(two_at_a_time.map(bytes_of, strategies))
     for strategy, used in zip(strategies, found, strict=True):
         by_age = 10 if strategy.startswith(("TDE", "Expl")) else 0  # positions in order of age
-        yield Timing(strategy, used, "bytes per experience", most=24 + by_age)
+        most = {"FULL[ReaPER]": 40, "Cover[Uniform]": 80}.get(strategy, 24 + by_age)
+        yield Timing(strategy, used, "bytes per experience", most=most)
 
 
 SECTIONS = {
-    "peer": against_peer, "house": within_the_house, "growth": growth, "victims": victims, "memory": memory,
+    "peer": against_peer, "house": within_the_house, "costs": costs, "growth": growth, "victims": victims,
+    "memory": memory,
 }  # fmt: skip
 
 if __name__ == "__main__":

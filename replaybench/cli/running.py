@@ -310,7 +310,7 @@ def table(
     output: Path | None = None,
     format: Form = "text",
 ) -> int:
-    """Print the tables of a sweep again, with scores, comparisons and the noise in replayed experiences.
+    """Print the tables of a sweep again, with scores, comparisons, and recency, entropy and noise of what was replayed.
 
     Args:
         run: Run folder, or a results file (.nc).
@@ -330,7 +330,7 @@ def table(
     from replaybench.experiments.comparison import comparison_tables, value_of
     from replaybench.experiments.dataset import without_rewards
     from replaybench.experiments.results_file import read_results
-    from replaybench.experiments.tables import noise_tables, score_columns, score_tables
+    from replaybench.experiments.tables import noise_tables, replay_tables, score_columns, score_tables
 
     if output is not None:
         place = check_columns_file(output)
@@ -339,7 +339,7 @@ def table(
         data = data.sel(strategy=[*dict.fromkeys(value_of(data, name) for name in strategies)])
     if not (scores := score_tables(data)):
         raise without_rewards(run, data, "a table needs")
-    tables, others = comparison_tables(data, baseline, compare, explain), noise_tables(data)
+    tables, others = comparison_tables(data, baseline, compare, explain), [*replay_tables(data), *noise_tables(data)]
     if format in ("json", "csv"):
         scores, others = [], []
     if scores or baseline or compare:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.runtime.arrays import Bools, Floats, Floats32, Integers, Integers32
+from replaybench.runtime.kernel import kernel
 
 
 class CriticLoss(NamedTuple):
@@ -22,15 +23,36 @@ class CriticLoss(NamedTuple):
         limit: Largest |δ| whose loss is quadratic.
         exponent: Growth of the gradient beyond `limit`.
         averaged: Whether the loss is divided by the mean of max(|δ|, `limit`)^`exponent` over the batch.
+        separate: Share of the batch, from its first sample on, that serves one network only. The first half of these
+            samples is for the critic, with Huber's loss. The second half is for the actor. `averaged` and `exponent`
+            apply to the samples after them, which serve both.
     """
 
     limit: float = math.inf
     exponent: float = 0.0
     averaged: bool = False
+    separate: float = 0.0
 
 
 SQUARED: Final = CriticLoss()
 """The loss of most sampling rules."""
+
+
+@kernel
+def separate_samples(loss: CriticLoss, batch: int) -> int:
+    """Return the number of samples for the critic only, and as many for the actor only, in a batch of `batch`."""
+    return min(int(0.5 * loss.separate * batch + 0.5), batch // 2)
+
+
+def network_weights(loss: CriticLoss, batch: int) -> tuple[Floats32, Floats32]:
+    """Return the weights of a batch's samples in the critic's and in the actor's loss, float32, shape `[B]` each.
+
+    A sample that does not serve a network has the weight 0. The other samples share its weight, so the sum is B.
+    """
+    alone = separate_samples(loss, batch)
+    critic, actor = np.full((2, batch), batch / (batch - alone), np.float32)
+    critic[alone : 2 * alone], actor[:alone] = 0, 0
+    return critic, actor
 
 
 class Window(NamedTuple):

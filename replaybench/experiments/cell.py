@@ -36,6 +36,7 @@ from replaybench.experiments.study import Buffers, Cell, last_episodes
 from replaybench.experiments.study_record import read_sessions
 from replaybench.replay.buffer import Replay, spread_sample, step_fields
 from replaybench.replay.buffer_file import RecordArrays, replay_arrays, replay_facts
+from replaybench.replay.storage.replayed import REPLAYED, ReplayTally
 from replaybench.replay.storage.slots import Unit
 from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.arrays import Floats
@@ -71,6 +72,7 @@ class CellRun:
             `[M, E // greedy_every]`.
         reward_evaluation: Mean score of each of V evaluations without exploration; float64, shape `[M, V]`.
         metrics: Metrics of the learner by name, each an array with the shape of `reward_greedy`.
+        replayed: Recency and entropy of the replayed experiences, in arrays of the same shape (`ReplayTally`).
         device: The part of the cell that runs on a GPU; None on the CPU.
     """
 
@@ -114,6 +116,7 @@ class CellRun:
         self.reward_greedy = np.full((cell.members, cell.episodes // cell.greedy_every), np.nan)
         self.reward_evaluation = np.full((cell.members, cell.evaluations), np.nan)
         self.metrics = {name: np.full_like(self.reward_greedy, np.nan) for name in self.agent.metric_names}
+        self.replayed = {name: np.full_like(self.reward_greedy, np.nan) for name in REPLAYED if cell.device == "cpu"}
         self.device: DeviceCell | None = None
         if cell.device != "cpu":
             few = dataclasses.replace(cell, members=min(cell.members, MOST_MEMBERS))
@@ -138,10 +141,10 @@ class CellRun:
                 training_steps(self.agent, self.replay, self.episodes, count, episode)
                 done += count
                 if done % every == 0:
-                    self._learn(done // every - 1)
+                    self._learn(done // every - 1, last=done + every > end)
         else:
             self.episodes = training_episode(self.env, self.agent, self.replay, episode)
-            self._learn(episode)
+            self._learn(episode, last=True)
         self.reward[:, episode], self.episode_steps[:, episode] = self.episodes.reward, self.episodes.steps
         self.episodes.forget_scores()
         if (episode + 1) % cell.greedy_every == 0:
@@ -208,13 +211,24 @@ class CellRun:
         known = tuple((name, mean) for name, mean in means if np.isfinite(mean))
         return Round(self.episode, reward, int((~np.isfinite(latest)).sum()), steps, known)
 
-    def _learn(self, phase: int) -> None:
-        """Do the updates of update phase number `phase`, counted from 0, except during warm-up."""
+    def _learn(self, phase: int, last: bool) -> None:
+        """Do the updates of update phase number `phase`, counted from 0, except during warm-up.
+
+        In the last phase before an evaluation without exploration, recency and entropy of the replayed experiences are
+        measured.
+        """
         # Fractions of an update are carried over, so that the number of replays is exact.
         due = int((phase + 1) * self.updates_per_phase) - int(phase * self.updates_per_phase)
         if not self.agent.warming_up:
             progress = min(1.0, phase / max(1.0, self.horizon - 1))
-            update_phase(self.agent, self.replay, due, progress, self.episodes)
+            replay, every = self.replay, self.cell.greedy_every
+            replay.tally = ReplayTally() if last and (self.episode + 1) % every == 0 else None
+            update_phase(self.agent, replay, due, progress, self.episodes)
+            if replay.tally is not None:
+                measured = replay.tally.measure(replay.columns.serial, replay.collected, replay.count)
+                for name, values in measured.items():
+                    self.replayed[name][:, self.episode // every] = values
+                replay.tally = None
         self.episodes.forget_observations()
 
     def close(self) -> None:
@@ -254,7 +268,8 @@ class CellRun:
         for part, arrays in (("history", self.history()), ("snapshots", self.snapshots.arrays())):
             known = RecordArrays(record, f"{part}.")
             for name, array in arrays.items():
-                array[:] = known[name]
+                if name not in REPLAYED or name in known:  # earlier versions did not measure them
+                    array[:] = known[name]
         self.episode = episode
 
     def history(self) -> dict[str, Floats]:
@@ -262,7 +277,7 @@ class CellRun:
         measured = {"reward": self.reward, "reward_greedy": self.reward_greedy, "episode_steps": self.episode_steps}
         if self.reward_evaluation.size:
             measured["reward_evaluation"] = self.reward_evaluation
-        return {**measured, **_prefixed("metric_", self.metrics)}
+        return {**measured, **self.replayed, **_prefixed("metric_", self.metrics)}
 
 
 def _sound_mean(values: Floats) -> float:

@@ -21,6 +21,7 @@ from replaybench.data.record import read_record
 from replaybench.experiments.statistics import interval, score
 from replaybench.experiments.study import Cell, last_episodes
 from replaybench.experiments.study_record import read_sessions, shared_from
+from replaybench.replay.storage.replayed import REPLAYED
 from replaybench.runtime.arrays import Floats
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.provenance import ComputeSession
@@ -134,6 +135,8 @@ def _blank_dataset(cells: Sequence[Cell]) -> xr.Dataset:
         data.coords["evaluation_step"] = np.arange(1, evaluations + 1) * cells[0].evaluate_every_steps
         meaning = "the same of policies without exploration, mean over the episodes of an evaluation"
         _blank(data, "reward_evaluation", (*AXES, "seed", "evaluation_step"), meaning)
+    for name, meaning in REPLAYED.items():
+        _blank(data, name, (*AXES, "seed", "greedy_episode"), meaning)
     if any(cell.replayed_noise for cell in cells):
         data.coords["signal"] = list(dict.fromkeys(name for cell in cells for name in _signals(cell)))
         _blank(data, "replayed_noise", (*AXES, "seed", "signal"), "mean absolute noise in replayed experiences")
@@ -146,7 +149,7 @@ def _add_arrays(
 ) -> None:
     greedy = (cell.members, cell.episodes // cell.greedy_every)
     due = dict.fromkeys(("reward", "episode_steps"), (cell.members, cell.episodes)) | {"reward_greedy": greedy}
-    due |= {name: greedy for name in arrays if name.startswith("metric_")}
+    due |= {name: greedy for name in arrays if name in REPLAYED or name.startswith("metric_")}
     if cell.evaluations:
         due["reward_evaluation"] = (cell.members, cell.evaluations)
     if "replayed_noise" in arrays and "replayed_noise" in data:

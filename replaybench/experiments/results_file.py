@@ -27,6 +27,7 @@ from replaybench.data.run_folder import runs_within
 from replaybench.envs.interface.plant import EpisodeMetric
 from replaybench.envs.registry import make_plant
 from replaybench.experiments.dataset import AXES, ORIGINS, SCORES, add_references, add_scores, label_axes, score_key
+from replaybench.replay.storage.replayed import REPLAYED
 from replaybench.runtime.arrays import Floats
 from replaybench.runtime.atomic import atomic_path
 from replaybench.runtime.configuration import HERTZ, NOISE, OneLine, Within, build
@@ -69,6 +70,7 @@ _FORMS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "whole_steps": (("plant", "frequency"), _NUMBER),
     "episode_steps": ((*AXES, "seed", "episode"), _NUMBER),
     "reward_evaluation": ((*AXES, "seed", "evaluation_step"), _NUMBER),
+    **dict.fromkeys(REPLAYED, ((*AXES, "seed", "greedy_episode"), _NUMBER)),
     "replayed_noise": ((*AXES, "seed", "signal"), _NUMBER),
     "discount": (("plant", "learner", "frequency"), _NUMBER),
     "max_substep": (("plant",), _NUMBER),

@@ -11,6 +11,7 @@ from replaybench.experiments.comparison import RIVAL, no_learning, reference_lab
 from replaybench.experiments.dataset import AXES, episode_metric, last_of, lengths_vary, runs_there, the_last
 from replaybench.experiments.statistics import Interval, interval
 from replaybench.experiments.text_table import FittedTable
+from replaybench.replay.storage.replayed import REPLAYED
 from replaybench.runtime.quantities import decimals, fixed
 from replaybench.runtime.user_file import shortened
 
@@ -78,6 +79,25 @@ def noise_tables(data: xr.Dataset) -> list[FittedTable]:
         scale = float(noise) * np.sqrt(2 / np.pi)
         intervals = [interval(column / scale if scale else column) for column in present.values.T]
         shown = [f"{each.mean:.3f} [{each.low:.3f}, {each.high:.3f}]" for each in intervals]
+        tables[plant].add(f"{float(frequency):g}", f"{float(noise):g}", *labels[learner, strategy], *shown)
+    return list(tables.values())
+
+
+def replay_tables(data: xr.Dataset) -> list[FittedTable]:
+    """Return one table per plant that lists recency and entropy of the replayed experiences, as means over runs."""
+    tables: dict[str, FittedTable] = {}
+    labels, axes = _labels(data), ("plant", "frequency", "noise", "learner", "strategy")
+    for place in itertools.product(*(data[axis].values for axis in axes)) if set(REPLAYED) <= set(data) else ():
+        plant, frequency, noise, learner, strategy = place
+        cell = data[list(REPLAYED)].sel(dict(zip(axes, place, strict=True)))
+        if not cell["recency"].notnull().any():
+            continue
+        if plant not in tables:
+            title = f"{plant}: replayed experiences (uniform: recency 0.5, entropy 1)"
+            tables[plant] = FittedTable(
+                ("Hz", "noise", *_names(data), *REPLAYED), _names(data), ("Hz", "noise", *REPLAYED), title=title
+            )
+        shown = [_mean(cell[name].values, 3) for name in REPLAYED]
         tables[plant].add(f"{float(frequency):g}", f"{float(noise):g}", *labels[learner, strategy], *shown)
     return list(tables.values())
 
@@ -158,7 +178,8 @@ def score_columns(data: xr.Dataset) -> dict[str, list[Any]]:
         axis: data[axis].values[places[:, number]].tolist() for number, axis in enumerate(AXES)
     }
     columns["seeds"] = runs_there(data).sum("seed").transpose(*AXES).values[tuple(places.T)].tolist()
-    for name in names:
-        values = data[name].broadcast_like(there).transpose(*AXES).values
+    means = {name: data[name].mean(("seed", "greedy_episode")) for name in REPLAYED if name in data}
+    for name in (*names, *means):
+        values = means.get(name, data.get(name)).broadcast_like(there).transpose(*AXES).values
         columns[str(name)] = values[tuple(places.T)].tolist()
     return columns

@@ -12,9 +12,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.batch import ReplayBatch, TraceRule
+from replaybench.data.batch import CriticLoss, ReplayBatch, TraceRule, network_weights
 from replaybench.replay.orders.rank_order import RankOrder, order_arrive_all, order_update_all
 from replaybench.replay.storage.columns import Columns, Indices, gather, write
+from replaybench.replay.storage.replayed import ReplayTally
 from replaybench.replay.storage.returns import n_step_returns
 from replaybench.replay.storage.slots import FIELDS, STEP, Assembly, NoiseTally, Unit, mean_over_steps
 from replaybench.replay.storage.traces import EpisodeStarts, Traces, windows
@@ -80,17 +81,20 @@ class _BatchArrays:
         joint: The arrays of `draws`, with slots and probabilities viewed as `[M, U·B]`.
         serial: Serial number of each sampled experience, shape `[M·U, B]`.
         weight: Weight of each sample in the loss, shape `[M·U, B]`.
-        ones: Weights 1, for the actor's loss if the strategy weights only the critic's loss; shape `[M·U, B]`.
+        actor_weight: Weight of each sample in the actor's loss if the strategy weights only the critic's; shape
+            `[M·U, B]`.
+        constant: Weights that the sampling gives to samples in the critic's and the actor's loss, shape `[B]` each.
         columns: Sampled values of each field, as views of shape `[M·U, B, width]`.
         zeroed: Whether some weights and learning-rate factors are 0, because a member's buffer is empty.
     """
 
-    def __init__(self, columns: Columns, batch: int, updates: int) -> None:
+    def __init__(self, columns: Columns, batch: int, updates: int, loss: CriticLoss) -> None:
         members, shape = len(columns.serial), (len(columns.serial) * updates, batch)
         self.updates, self.zeroed, wide = updates, False, (members, updates * batch)
         self.draws = Draws(np.zeros(shape, np.int64), np.ones(shape), np.ones(shape[0], np.float32))
         self.joint = Draws(self.draws.idx.reshape(wide), self.draws.probability.reshape(wide), self.draws.rate_factor)
-        self.serial, self.weight, self.ones = np.zeros(shape, np.uint32), np.ones(shape, "f4"), np.ones(shape, "f4")
+        self.constant, self.serial = network_weights(loss, batch), np.zeros(shape, np.uint32)
+        self.weight, self.actor_weight = (np.tile(each, (shape[0], 1)) for each in self.constant)
         rows = np.zeros((*shape, columns.rows.shape[2]), np.float32)
         self.columns, self._wide = columns.views(rows), (rows.reshape(*wide, -1), self.serial.reshape(wide))
 
@@ -124,6 +128,7 @@ class Replay:
         offers: Number of units of each member so far, without those that `Drop` discarded; int64, shape `[M]`.
         count: Number of units that each member's buffer holds; int64, shape `[M]`.
         newest: Slot of the unit that was stored last; int64, shape `[M]`.
+        tally: Statistics to which `sample` adds its draws, or None.
 
     Raises:
         UserError: The strategy does not support `fields` or `unit`, or it needs a `model`.
@@ -178,6 +183,7 @@ class Replay:
         self.weighting = strategy.weights.start(view) if strategy.weights else None
         self._user_sampling = not is_built_in(self.sampling)
         noise = [fields[name] for name in FIELDS if name in fields]
+        self.tally: ReplayTally | None = None
         self.noise = NoiseTally(m, *noise) if len(noise) == len(FIELDS) and self.assembly is None else None
         self.batch_size = batch_size
 
@@ -196,7 +202,7 @@ class Replay:
         if b < 1:
             raise UserError(f"batch size must be at least 1, not {b}")
         self._batch_size = b
-        self._arrays = _BatchArrays(self.columns, b, 1)
+        self._arrays = _BatchArrays(self.columns, b, 1, self.strategy.sampling.critic_loss)
 
     @property
     def max_chunk(self) -> int:
@@ -263,7 +269,8 @@ class Replay:
         if self._user_sampling or "phase" in self.strategy.sampling.feedback:
             context = context._replace(updates_before=self.updates)
         if updates != self._arrays.updates:
-            self._arrays = _BatchArrays(self.columns, self.batch_size, updates)
+            loss = self.strategy.sampling.critic_loss
+            self._arrays = _BatchArrays(self.columns, self.batch_size, updates, loss)
         arrays, empty = self._arrays, self.count == 0
         stored, any_empty = np.maximum(self.count, 1), bool(empty.any())
         self.sampling.draw(context, stored, self.offers, arrays.joint)
@@ -277,9 +284,12 @@ class Replay:
         self.updates += updates
         if self.weighting is not None:
             self.weighting.weigh(context, self._usage(context, stored), arrays.draws, arrays.weight)
+            arrays.weight *= arrays.constant[0]
         arrays.fetch(self.columns)
         if any_empty or arrays.zeroed or self._user_sampling:
             self._zero_weights(np.repeat(empty, updates))
+        if self.tally is not None:
+            self.tally.count(arrays.joint.idx, arrays.joint.probability)
         if self.noise is not None:
             sensor_noise, actuator_noise = (arrays.columns[name] for name in FIELDS)
             self.noise.count(sensor_noise, actuator_noise, ~empty)
@@ -294,7 +304,7 @@ class Replay:
             serial=arrays.serial,
             probability=arrays.draws.probability,
             weight=arrays.weight,
-            actor_weight=arrays.weight if weights is not None and weights.all_networks else arrays.ones,
+            actor_weight=arrays.weight if weights is not None and weights.all_networks else arrays.actor_weight,
             rate_factor=arrays.draws.rate_factor,
             length=None if self.assembly is None else self.assembly.lengths(idx),
             traces=traces.of(idx) if traces is not None and traces.rule.names else None,
@@ -310,15 +320,15 @@ class Replay:
         return Usage(self.updates, phase_end, np.maximum(self.offers, 1), stored)
 
     def _zero_weights(self, empty: Bools) -> None:
-        """Set weights and learning-rate factors to 0 in `empty` rows. Set constant ones to 1 in other rows."""
+        """Set weights and learning-rate factors to 0 in `empty` rows, and restore constant ones in other rows."""
         arrays = self._arrays
-        for array, constant in (
-            (arrays.weight, self.weighting is None),
-            (arrays.ones, True),
-            (arrays.draws.rate_factor, "rate" not in self.strategy.sampling.feedback),
+        for array, constant, value in (
+            (arrays.weight, self.weighting is None, arrays.constant[0]),
+            (arrays.actor_weight, True, arrays.constant[1]),
+            (arrays.draws.rate_factor, "rate" not in self.strategy.sampling.feedback, 1),
         ):
             if constant:
-                array[:] = 1
+                array[:] = value
             array[empty] = 0
         arrays.zeroed = bool(empty.any())
 

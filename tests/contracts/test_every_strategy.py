@@ -25,7 +25,15 @@ EXAMPLES = {"Drop": "Drop(0.3)", "Synth": "Synth(state=0.2, action=0.2)"}
 """Entries that have no default of their own."""
 ENTRY_FORMS = ["", *(f"{EXAMPLES.get(name, name)}*" for name in ENTRIES), "Drop(0.2)*Synth(state=0.4, refresh=0.3)*"]
 UNITS = (STEP, segment(7), episode(20))
-REFUSED = {("Uniform", "IS"), ("Annealed", "IS"), ("AER", "IS"), ("ERE", "IS"), ("LAP", "IS"), ("PAL", "IS")}
+REFUSED = {
+    ("Uniform", "IS"),
+    ("Annealed", "IS"),
+    ("AER", "IS"),
+    ("ERE", "IS"),
+    ("LAP", "IS"),
+    ("PAL", "IS"),
+    ("LA3P", "IS"),
+}
 """Pairs of sampling and weighting that make no sense."""
 CHECKED = (
     "only stored experiences are drawn, and drawing changes nothing",

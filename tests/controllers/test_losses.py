@@ -19,7 +19,7 @@ from replaybench.controllers.interface.agent import LearnerSetting
 from replaybench.controllers.losses.densities import divergence, divergence_gradient, importance_weights
 from replaybench.controllers.losses.temporal_difference import Experiences, loss_factor, loss_gradient, outcome
 from replaybench.controllers.registry import load_learner
-from replaybench.data.batch import SQUARED, CriticLoss
+from replaybench.data.batch import SQUARED, CriticLoss, network_weights, separate_samples
 from replaybench.experiments.study import Study
 from replaybench.replay.strategies.notation import parse
 from tests.helpers.peers import TASK, batch
@@ -185,16 +185,21 @@ def test_prioritised_and_approximated_losses_have_equal_expected_gradients(alpha
     lap, pal = (parse(f"FIFO[{name}({alpha})]").sampling.critic_loss for name in ("LAP", "PAL"))
     delta = np.random.Generator(np.random.PCG64(0)).normal(0, 2, 500)
     chance = np.maximum(np.abs(delta), 1) ** alpha
-    huber, approximated = (np.array([loss_gradient(x, loss, np.float64) for x in delta]) for loss in (lap, pal))
+    huber, approximated = (
+        np.array([loss_gradient(x, 0, 1, loss, loss_factor(delta, loss), 1.0, 1.0, np.float64) for x in delta])
+        for loss in (lap, pal)
+    )
     np.testing.assert_allclose(huber, np.clip(delta, -1, 1))
     expected = (chance * huber).sum() / chance.sum()
-    assert approximated.mean() * loss_factor(delta, pal) == pytest.approx(expected, rel=1e-12)
+    assert approximated.mean() == pytest.approx(expected, rel=1e-12)
     assert loss_factor(delta, lap) == 1
-    assert np.isnan(loss_gradient(np.nan, pal, np.float64))
+    assert np.isnan(loss_gradient(np.nan, 0, 1, pal, 1.0, 1.0, 1.0, np.float64))
 
 
-@pytest.mark.parametrize("strategy", ["FIFO[LAP]", "FIFO[PAL(0.6)]"])
-@pytest.mark.parametrize("learner", ["DDPG", "DQN", "TD3"])
+@pytest.mark.parametrize(
+    ("learner", "strategy"),
+    [*product(("DDPG", "DQN", "TD3"), ("FIFO[LAP]", "FIFO[PAL(0.6)]")), ("DDPG", "FIFO[LA3P]"), ("TD3", "FIFO[LA3P]")],
+)
 def test_critics_descend_the_loss_that_a_strategy_requires(learner: str, strategy: str) -> None:
     """The gradient is that of the squared loss, with weights by which each δ has the other loss's derivative."""
     setting = LearnerSetting(TASK, 0, range(1), dtype=np.float64)
@@ -217,8 +222,11 @@ def test_critics_descend_the_loss_that_a_strategy_requires(learner: str, strateg
     for critic, size in zip(critics, sizes, strict=True):
         returned, found = update(critic, loss, np.ones(BATCH))
         np.testing.assert_allclose(returned, largest, rtol=1e-12)
-        mean = (np.maximum(largest, 1) ** loss.exponent).mean() if loss.averaged else 1.0
-        _, expected = update(critic, SQUARED, np.where(size < 1, 1.0, size**loss.exponent / size) / mean)
+        common = np.arange(BATCH) >= 2 * separate_samples(loss, BATCH)  # others have Huber's loss
+        exponent = np.where(common, loss.exponent, 0.0)
+        mean = (np.maximum(largest, 1) ** exponent)[common].mean() if loss.averaged else 1.0
+        slope = np.where(size < 1, 1.0, size**exponent / size) / np.where(common, mean, 1.0)
+        _, expected = update(critic, SQUARED, slope)
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-15)
 
 
@@ -234,3 +242,14 @@ def errors_of_twins(agent: Any, drawn: Any) -> Iterator[np.ndarray]:
 def test_learners_without_other_losses_refuse_strategies_that_need_them() -> None:
     study = Study(name="s", plants=("PendulumDCSC",), learners=("NAF",), strategies=("FIFO[LAP]",))
     refuses("replaces the critic's squared loss, which NAF does not support", study.cells)
+
+
+def test_samples_of_one_network_have_no_weight_in_the_other() -> None:
+    """LA3P(0.5): a third of the batch for the critic, a third for the actor, a third for both; means over each."""
+    loss = parse("FIFO[LA3P]").sampling.critic_loss
+    critic, actor = network_weights(loss, 12)
+    np.testing.assert_allclose(critic, np.repeat([1.5, 0, 1.5], 4))
+    np.testing.assert_allclose(actor, np.repeat([0, 1.5, 1.5], 4))
+    for size in range(1, 9):
+        assert [weights.sum() for weights in network_weights(loss, size)] == pytest.approx([size, size])
+    refuses("DQN does not have", load_learner("DQN")[0].check_loss, loss, "FIFO[LA3P]")

@@ -58,7 +58,7 @@ PAGE_OF_OTHERS = {
     "fedus2020": "fedus2020",
     "panahi2024": "panahi2024",
     "when": "conditions",
-    **dict.fromkeys(("fujimoto2020", "korniak2026"), "since2020"),
+    **dict.fromkeys(("fujimoto2020", "korniak2026", "pleiss2025", "saglam2023"), "since2020"),
 }
 """Pages of `docs/results` with the results of presets that are not of the five papers."""
 

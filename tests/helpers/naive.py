@@ -16,11 +16,13 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom
 
+from replaybench.replay.strategies.actor_critic import LA3P
 from replaybench.replay.strategies.coverage import Cover
 from replaybench.replay.strategies.entry import Synth
 from replaybench.replay.strategies.interface import Context
 from replaybench.replay.strategies.prioritised import LAP, PERprop
 from replaybench.replay.strategies.recent import ERE, EREPER
+from replaybench.replay.strategies.reliable import ReaPER
 from replaybench.replay.strategies.strategy import Strategy
 from replaybench.replay.strategies.weighting import FIS, IS
 from replaybench.runtime.streams import PURPOSES
@@ -72,6 +74,17 @@ class Prediction:
     allowed: list[set[int]]
     probability: dict[int, float]
     rate_factor: float = 1.0
+    other: tuple["Prediction", ...] = ()
+    """Further draws of the batch, which follow another law."""
+
+    def probabilities(self, idx: Sequence[int]) -> list[float]:
+        own = [self.probability.get(slot, math.nan) for slot in idx[: len(self.allowed)]]
+        for part in self.other:
+            own += part.probabilities(idx[len(own) : len(own) + len(part.allowed)])
+        return own
+
+    def slots(self) -> list[set[int]]:
+        return [*self.allowed, *(slots for part in self.other for slots in part.slots())]
 
 
 def rank_segments(alpha: float, count: int, segments: int) -> list[range]:
@@ -109,6 +122,7 @@ class NaiveReplay:
         self.leaving: list[int] = []  # serial numbers that go next, under `FarPol`
         self.cells: dict[tuple[int, ...], list[int]] = {}  # slots, the oldest first; in the order of their last change
         self.largest = np.float32(1)
+        self.accepted = [0.0, 0.0]  # by `ReaPER`
         self.random = {name: Random(root, member, name) for name in ("retention", "sampling", "drop", "synthesis")}
 
     def add(self, step: Step, ended: bool, td_error: float | None = None) -> None:
@@ -226,7 +240,7 @@ class NaiveReplay:
         self.updates += 1
         sampling = self.strategy.sampling
         if not self.slots:
-            for _ in range(1 if type(sampling).__name__ == "AER" else self.batch):
+            for _ in range({"AER": 1, "ReaPER": 0}.get(type(sampling).__name__, self.batch)):
                 self.random["sampling"].double()
             return Prediction([{0}] * self.batch, {}, 0.0)
         draw: Callable[[Any, Context, np.ndarray], Prediction] = getattr(self, f"_draw_{type(sampling).__name__}")
@@ -265,6 +279,27 @@ class NaiveReplay:
     def _draw_PERprop(self, sampling: Any, context: Context, attended: np.ndarray) -> Prediction:  # noqa: N802
         return self._proportional(list(range(len(self.slots))))
 
+    def _draw_LA3P(self, sampling: LA3P, context: Context, attended: np.ndarray) -> Prediction:  # noqa: N802
+        alone, every = self.alone, list(range(len(self.slots)))
+        critic = self._proportional(every, alone)
+        actor = self._proportional(every, alone, inverse=True)
+        both = [{self.random["sampling"].below(len(every))} for _ in range(self.batch - 2 * alone)]
+        return Prediction([], {}, other=(critic, actor, Prediction(both, dict.fromkeys(every, 1 / len(every)))))
+
+    @property
+    def alone(self) -> int:
+        """Number of samples of a batch for the critic only, and for the actor only."""
+        sampling = self.strategy.sampling
+        if not isinstance(sampling, LA3P):
+            return 0
+        return min(math.floor(self.batch * sampling.share / (1 + sampling.share) + 0.5), self.batch // 2)
+
+    def network_weights(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the weights of samples in the losses of critic and actor."""
+        both = [1.0] * (self.batch - 2 * self.alone)
+        critic, actor = [1.0] * self.alone + [0.0] * self.alone + both, [0.0] * self.alone + [1.0] * self.alone + both
+        return np.array(critic) / np.mean(critic), np.array(actor) / np.mean(actor)
+
     _draw_LAP = _draw_PERprop  # noqa: N815
     _draw_PAL = _draw_Uniform  # noqa: N815
 
@@ -276,6 +311,32 @@ class NaiveReplay:
         places = [int((np.cumsum(law) <= self.random["sampling"].double()).sum()) for _ in range(self.batch)]
         drawn = [{newest_first[min(place, count - 1)]} for place in places]
         return Prediction(drawn, dict(zip(newest_first, law, strict=True)))
+
+    def _draw_ReaPER(self, sampling: ReaPER, context: Context, attended: np.ndarray) -> Prediction:  # noqa: N802
+        """Draw by |δ|^α, one from each of equal parts, and accept with probability R^ω; draw for the others again."""
+        chance = self.reliabilities() ** sampling.omega
+        proposals = np.clip([float(unit.priority) ** sampling.alpha for unit in self.slots], 2.0**-120, 2.0**120)
+        cumulative, random = np.cumsum(proposals.astype(np.float32).astype(float)), self.random["sampling"]
+        drawn, left = [{0}] * self.batch, list(range(self.batch))
+        while left:
+            targets = [cumulative[-1] * (j + random.double()) / len(left) for j in range(len(left))]
+            slots = [min(int((cumulative <= target).sum()), len(self.slots) - 1) for target in targets]
+            self.accepted[0] += sum(chance[slot] for slot in slots)
+            self.accepted[1] += len(slots)
+            for b, slot in list(zip(left, slots, strict=True)):
+                if random.double() < chance[slot]:
+                    drawn[b] = {slot}
+                    left.remove(b)
+        law = np.diff(cumulative, prepend=0) / cumulative[-1] * chance
+        return Prediction(drawn, dict(enumerate(law / (self.accepted[0] / self.accepted[1]))))
+
+    def reliabilities(self) -> np.ndarray:
+        """Return R of each slot, where `priority` is |δ|."""
+        units = [(unit.episode, unit.serial, float(unit.priority)) for unit in self.slots]
+        sums = {episode: sum(size for e, _, size in units if e == episode) for episode, _, _ in units}
+        until = [sum(size for e, s, size in units if e == episode and s <= serial) for episode, serial, _ in units]
+        whole = [max(sums.values()) if e == self.episode else sums[e] for e, _, _ in units]
+        return np.minimum(np.array(until) / whole, 1.0)
 
     def _draw_ERE(self, sampling: ERE, context: Context, attended: np.ndarray) -> Prediction:  # noqa: N802
         count = len(self.slots)
@@ -294,16 +355,19 @@ class NaiveReplay:
 
     _draw_EREPER = _draw_ERE  # noqa: N815
 
-    def _proportional(self, slots: list[int]) -> Prediction:
-        """One draw from each of B equal parts of the priority of these slots, in this order."""
-        cumulative = np.cumsum([np.float64(self.slots[slot].priority) for slot in slots])
-        total, drawn = cumulative[-1], []
-        for b in range(self.batch):
-            target = total * (b + self.random["sampling"].double()) / self.batch
+    def _proportional(self, slots: list[int], batch: int | None = None, inverse: bool = False) -> Prediction:
+        """One draw from each of B equal parts of the priority of these slots, or of its inverse, in this order."""
+        priority = {slot: np.float64(self.slots[slot].priority) for slot in slots}
+        if inverse:
+            priority = {slot: np.float64(np.float32(1 / value)) for slot, value in priority.items()}
+        cumulative = np.cumsum([priority[slot] for slot in slots])
+        total, drawn, batch = cumulative[-1], [], self.batch if batch is None else batch
+        for b in range(batch):
+            target = total * (b + self.random["sampling"].double()) / batch
             spread = total * ROUNDING
             near = np.searchsorted(cumulative, [target - spread, target, target + spread], side="right")
             drawn.append({slots[min(int(place), len(slots) - 1)] for place in near})
-        return Prediction(drawn, {slot: float(self.slots[slot].priority) / total for slot in slots})
+        return Prediction(drawn, {slot: float(priority[slot]) / total for slot in slots})
 
     def _draw_AER(self, sampling: Any, context: Context, attended: np.ndarray) -> Prediction:  # noqa: N802
         widening = self._widening(sampling, context)
@@ -375,24 +439,28 @@ class NaiveReplay:
 
     def annotate(self, idx: Sequence[int], serial: Sequence[int], errors: np.ndarray, far: np.ndarray) -> None:
         """Take δ `[B]`, or `[B, steps]`, and flags `[B]` of what was drawn, unless it is gone; later ones stand."""
-        for slot, number, error, flag in zip(idx, serial, np.abs(errors), far, strict=True):
+        for b, (slot, number, error, flag) in enumerate(zip(idx, serial, np.abs(errors), far, strict=True)):
             if slot < len(self.slots) and self.slots[slot].serial == number:
                 unit = self.slots[slot]
                 unit.steps[0]["far"] = np.array([flag])
                 own = np.atleast_1d(error)[: len(unit.steps)].tolist() if errors.ndim > 1 else [error]
                 unit.error = mean(own)
-                self._prioritise(unit)
+                if not self.alone <= b < 2 * self.alone:  # those are for the actor only
+                    self._prioritise(unit)
 
     def _prioritise(self, unit: Unit) -> None:
         sampling = self.strategy.sampling
         rule = sampling.priorities if isinstance(sampling, EREPER) else sampling
-        if not isinstance(rule, PERprop | LAP):
+        if not isinstance(rule, PERprop | LAP | LA3P | ReaPER):
             return
         if not math.isfinite(unit.error):
             unit.priority = self.largest
             return
-        size = max(unit.error, 1.0) if isinstance(rule, LAP) else unit.error + rule.epsilon
-        unit.priority = np.float32(size**rule.alpha)
+        if isinstance(rule, ReaPER):
+            unit.priority = np.float32(max(unit.error, 2.0**-126))
+        else:
+            size = max(unit.error, 1.0) if isinstance(rule, LAP | LA3P) else unit.error + rule.epsilon
+            unit.priority = np.float32(size**rule.alpha)
         self.largest = max(self.largest, unit.priority)
 
 

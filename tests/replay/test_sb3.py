@@ -193,6 +193,8 @@ def test_saved_files_are_refused_where_they_do_not_fit(tmp_path: Path) -> None:
         ({"feedback": ["td_eror"]}, "did you mean td_error"),
         ({"optimize_memory_usage": True}, "optimize_memory_usage=False"),
         ({"n_steps": 3, "gamma": 0.9, "n_envs": 2}, "need one environment, not 2"),
+        ({"strategy": "FIFO[ReaPER]", "feedback": FEEDBACK, "n_envs": 2}, "needs the ends of episodes"),
+        ({"strategy": "FIFO[LA3P]", "feedback": FEEDBACK}, "replaces the critic's squared loss"),
         ({"observation_space": spaces.Dict({"a": BOX})}, "not Dict observations"),
         ({"observation_space": spaces.Box(0, 255, (36, 36, 3), np.uint8)}, "not images"),
         ({"observation_space": spaces.Discrete(3)}, "needs Box observations"),

@@ -16,10 +16,12 @@ from replaybench.data.record import read_record, write_record
 from replaybench.evidence.contracts import difference
 from replaybench.replay.buffer import Replay, newest_batch, step_fields
 from replaybench.replay.buffer_file import load_replay, replay_arrays, replay_facts
+from replaybench.replay.storage.replayed import ReplayTally
 from replaybench.replay.storage.slots import STEP, Unit, episode, segment
+from replaybench.replay.strategies.interface import Context
 from replaybench.replay.strategies.notation import RETENTIONS, parse
 from replaybench.runtime.errors import UserError
-from tests.helpers.buffers import FIELDS, FarRule, make, saved
+from tests.helpers.buffers import FIELDS, FarRule, fill, make, saved
 
 MEMBERS, BATCH, DISCOUNT = 3, 4, np.float32(0.5)
 FORMS = [*RETENTIONS, "Drop(0.3)*FIFO", "Drop(0.3)*Resv", "Drop(0.3)*FarPol"]
@@ -419,3 +421,35 @@ def test_sums_over_steps_end_with_the_episode_and_at_missing_steps(retention: st
             lengths.add(last - first + 1)
         np.testing.assert_array_equal(batch.reward, other.reward)
     assert lengths == {1, 2, 3}
+
+
+@pytest.mark.parametrize("strategy", ["FIFO[Uniform]", "Resv[TruncGeo(0.1)]", "FULL[TruncGeo(0.3)]", "Resv[AER(1.0)]"])
+def test_recency_and_entropy_of_draws_are_those_of_the_law(strategy: str) -> None:
+    """Uniform replay has 1/2 − 1/(2N) and 1, TruncGeo closed forms. AER(1) draws uniformly, without probabilities."""
+    members, size = 50, 100
+    replay = make(strategy, members, size, 40)
+    fill(replay, size if strategy.startswith("FULL") else 330)
+    replay.tally = ReplayTally()
+    for _ in range(50):
+        replay.sample(Context(state=np.ones((members, 2), np.float32)))
+    measured = replay.tally.measure(replay.columns.serial, replay.collected, replay.count)
+    decay, k = getattr(replay.strategy.sampling, "decay", 0.0), np.arange(size)
+    law = np.exp(-decay * k / size) / np.exp(-decay * k / size).sum()
+    spread = np.sqrt((law * (k / size) ** 2).sum() - (law * k / size).sum() ** 2)
+    assert measured["recency"].mean() == pytest.approx((law * k).sum() / size, abs=5 * spread / np.sqrt(50 * 2000))
+    exact = 1e-9 if "[Uniform" in strategy else 0.01
+    assert measured["entropy"].mean() == pytest.approx(-(law * np.log(law)).sum() / np.log(size), abs=exact)
+    if "[Uniform" in strategy:
+        np.testing.assert_allclose(measured["entropy"], 1)
+
+
+def test_nothing_replayed_has_no_recency_and_one_experience_has_entropy_1() -> None:
+    replay = make("FIFO[Uniform]", 2, 8, 4)
+    replay.tally = ReplayTally()
+    assert np.isnan(replay.tally.measure(replay.columns.serial, replay.collected, replay.count)["entropy"]).all()
+    fields = {name: np.zeros((2, width), np.float32) for name, width in replay.columns.fields.items()}
+    replay.add(fields, np.array([True, False]))
+    replay.sample()
+    measured = replay.tally.measure(replay.columns.serial, replay.collected, replay.count)
+    np.testing.assert_array_equal(measured["recency"], [0, np.nan])
+    np.testing.assert_array_equal(measured["entropy"], [1, np.nan])

@@ -155,10 +155,10 @@ def _update(
         for b in range(batch):
             r_t, discount_t = outcome(x, row, b, kind)
             delta[row, b] = td_error(q_tm1[b, 0], r_t, discount_t, q_t[b, 0])
-        share = kind(-2 * loss_factor(delta[row], x.loss) / batch)
+        factor = loss_factor(delta[row], x.loss)
         for b in range(batch):
-            used = gives_gradient(rho[row, b], rules)
-            d_q[b, 0] = share * x.weight[row, b] * loss_gradient(delta[row, b], x.loss, kind) if used else kind(0)
+            slope = loss_gradient(delta[row, b], b, batch, x.loss, factor, -2.0, x.weight[row, b], kind)
+            d_q[b, 0] = slope if gives_gradient(rho[row, b], rules) else kind(0)
         differentiate(critic.network, m, critic.tape, d_q, True, nothing)
         adam_step(critic.network, m, critic.adam, step, x.rate_factor[row])
 

@@ -21,6 +21,7 @@ from replaybench.data.batch import SQUARED, CriticLoss
 from replaybench.runtime.arrays import AnyFloats, Bools, Integers
 from replaybench.runtime.configuration import Betas, Number, Positive, Settings, Share, Widths
 from replaybench.runtime.elementwise import nearest_level
+from replaybench.runtime.errors import UserError
 from replaybench.runtime.kernel import kernel
 
 
@@ -79,6 +80,14 @@ class DQN(Learner):
         self.critic, self._state = self.networks["critic"], self.train_state("critic")
         self.exploration = PolicyDraws(setting, 2, draw_uniform)
         self.random = np.full(len(setting.members), config.first_random)
+
+    @classmethod
+    def check_loss(cls, loss: CriticLoss, strategy: str) -> None:
+        super().check_loss(loss, strategy)
+        if loss.separate:
+            raise UserError(
+                f"{strategy} draws samples for an actor, which DQN does not have; use LAP, or DDPG, TD3 or SAC"
+            )
 
     @classmethod
     def check(cls, config: DQNConfig, actions: Actions, refer: bool = False) -> None:
@@ -156,10 +165,11 @@ def _update(
             best, chosen = np.argmax(judge[b]), choice_of(x.action[row, b], counts)
             r_t, discount_t = outcome(x, row, b, kind)
             delta[row, b] = td_error(q_tm1[b, chosen], r_t, discount_t, q_t[b, best])
-        share = kind(-loss_factor(delta[row], x.loss) / batch)
+        factor = loss_factor(delta[row], x.loss)
         for b in range(batch):
             chosen = choice_of(x.action[row, b], counts)
-            d_q[b, chosen] = share * x.weight[row, b] * loss_gradient(delta[row, b], x.loss, kind)
+            weight = x.weight[row, b]
+            d_q[b, chosen] = loss_gradient(delta[row, b], b, batch, x.loss, factor, -1.0, weight, kind)
         backward(net, m, tape, d_q, True, nothing)
         adam_step(net, m, critic.adam, step, x.rate_factor[row])
         if step % copy_every == 0:

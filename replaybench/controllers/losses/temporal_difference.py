@@ -9,7 +9,7 @@ import numpy as np
 from numba import types
 from numba.extending import typeof_impl
 
-from replaybench.data.batch import CriticLoss
+from replaybench.data.batch import CriticLoss, separate_samples
 from replaybench.runtime.arrays import AnyFloats, Floats, Integers
 from replaybench.runtime.kernel import kernel
 
@@ -83,23 +83,33 @@ def td_error(q_tm1: float, r_t: float, discount_t: float, q_t: float) -> float:
 
 
 @kernel
-def loss_gradient(error: float, loss: CriticLoss, kind: Any) -> Any:
-    """Return the derivative of a critic's loss, without its mean over the batch, with respect to the TD error."""
-    size = np.abs(error)
+def loss_gradient(
+    error: float, b: int, batch: int, loss: CriticLoss, factor: float, coefficient: float, weight: float, kind: Any
+) -> Any:
+    """Return the derivative of a critic's loss with respect to the TD error of sample b.
+
+    The loss is a mean over `batch` samples, times `coefficient`, the sample's `weight` and the `factor` of
+    `loss_factor`.
+    """
+    size, exponent = np.abs(error), loss.exponent
+    if b < 2 * separate_samples(loss, batch):  # Huber's loss
+        exponent, factor = 0.0, 1.0
+    share = kind(coefficient * factor / batch) * weight
     if size <= loss.limit or size != size:
-        return error
-    return kind(np.sign(error) * loss.limit * (size / loss.limit) ** loss.exponent)
+        return share * error
+    return share * kind(np.sign(error) * loss.limit * (size / loss.limit) ** exponent)
 
 
 @kernel
 def loss_factor(error: AnyFloats, loss: CriticLoss) -> float:
     """Return the factor on a critic's loss for the TD errors of a batch, shape `[B]`. Losses without a mean have 1."""
-    if not loss.averaged:
+    first = 2 * separate_samples(loss, error.size)
+    if not loss.averaged or first == error.size:
         return 1.0
     total = 0.0
-    for b in range(error.size):
+    for b in range(first, error.size):
         total += max(abs(np.float64(error[b])), loss.limit) ** loss.exponent
-    return error.size / total
+    return (error.size - first) / total
 
 
 @kernel

@@ -93,7 +93,7 @@ def fit_twins(
         for b in range(batch):
             delta[b] = np.maximum(np.abs(y[b, 0] - q[b, 0]), np.abs(y[b, 0] - workspace.q_other[b, 0]))
         factor = loss_factor(delta, x.loss)
-    share, squared = kind(-2 * coefficient * factor / batch), x.loss.limit == np.inf
+    squared = x.loss.limit == np.inf
     delta[:] = 0
     for i in range(2):
         critic = critics[i]
@@ -101,6 +101,7 @@ def fit_twins(
         for b in range(batch):
             error = y[b, 0] - q[b, 0]
             delta[b] = delta[b] + kind(0.5) * np.abs(error) if squared else np.maximum(delta[b], np.abs(error))
-            d_q[b, 0] = share * x.weight[row, b] * loss_gradient(error, x.loss, kind)
+            weight = x.weight[row, b]
+            d_q[b, 0] = loss_gradient(error, b, batch, x.loss, factor, -2 * coefficient, weight, kind)
         backward(critic.network, m, workspace.tape, d_q, True, nothing)
         adam_step(critic.network, m, critic.adam, step, x.rate_factor[row])

@@ -127,6 +127,23 @@ def sum_find(state: SumState, m: int, target: float) -> int:
 
 
 @kernel
+def sum_range(state: SumState, m: int, start: int, stop: int) -> float:
+    """Return the sum of the priorities of positions `start` … `stop` − 1 in the m-th tree, 0 for an empty range."""
+    total = 0.0
+    for level in range(state.level.size + 1):
+        inside = start // FAN == (stop - 1) // FAN  # then no node above has positions of this range only
+        whole = stop if inside or level == state.level.size else min(-(-start // FAN) * FAN, stop)
+        for node in range(start, whole):
+            total += np.float64(state.leaf[m, node]) if level == 0 else state.sums[m, state.level[level - 1] + node]
+        if whole == stop:
+            break
+        for node in range(stop // FAN * FAN, stop):
+            total += np.float64(state.leaf[m, node]) if level == 0 else state.sums[m, state.level[level - 1] + node]
+        start, stop = whole // FAN, stop // FAN
+    return total
+
+
+@kernel
 def sum_rebuild(state: SumState, m: int) -> None:
     """Recompute all sums of the m-th tree from the priorities."""
     for node in range(state.leaf.shape[1] // 16):

@@ -151,6 +151,8 @@ class StrategyReplayBuffer(ReplayBuffer):
         # Not ReplayBuffer's own constructor, which would reserve a second set of columns.
         room = self.strategy.capacity_or(int(buffer_size))
         BaseBuffer.__init__(self, room, observation_space, action_space, device, n_envs)
+        if n_envs > 1 and self.strategy.sampling.needs_episodes:
+            raise UserError(f"{self.strategy} needs the ends of episodes: use one environment, not {n_envs}")
         self.seed = seed
         self.optimize_memory_usage, self.handle_timeout_termination = False, handle_timeout_termination
         check_feedback(self.strategy, feedback)

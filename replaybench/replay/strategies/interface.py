@@ -339,6 +339,8 @@ class Sampling(Term, ABC):
     """Metrics (`td_error`, `exploration`) by which the buffer must rank the experiences."""
     needs_state: ClassVar[bool] = False
     """Whether draws depend on a recent observation of each agent, `Context.state`."""
+    needs_episodes: ClassVar[bool] = False
+    """Whether draws depend on the episode of each experience."""
     feedback: ClassVar[tuple[str, ...]] = ()
     """Names of the inputs that the rule needs from the training code.
 

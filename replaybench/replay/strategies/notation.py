@@ -64,6 +64,8 @@ SAMPLINGS: Final = _registry(
         "ERE": "recent:ERE",
         "ERE+PER": "recent:EREPER",
         "TruncGeo": "geometric:TruncGeo",
+        "LA3P": "actor_critic:LA3P",
+        "ReaPER": "reliable:ReaPER",
     },
 )
 WEIGHTINGS: Final = _registry(
@@ -89,7 +91,7 @@ _ALIASES: Final = {
     "ref-er": "ReFER", "ref-er-1": "ReFER-1", "ref-er-2": "ReFER-2", "refer1": "ReFER-1", "refer2": "ReFER-2",
     "ere+perprop": "ERE+PER",
 }  # fmt: skip
-_NAME: Final = r"[A-Za-z][A-Za-z -]*?(?:_(?=[A-Za-z])[A-Za-z]+)?[0-9]?"
+_NAME: Final = r"[A-Za-z][A-Za-z0-9 -]*?(?:_(?=[A-Za-z])[A-Za-z0-9]+)?"
 _FILE: Final = r"[^()*·+\[\]]+\.py:\w+"
 _TERM: Final = re.compile(rf"\s*(?:({_FILE})|({_NAME})\s*(?:_([0-9.]+))?)\s*(?:\(([^()]*)\))?\s*\Z")
 

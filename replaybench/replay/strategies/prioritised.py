@@ -51,7 +51,7 @@ class PERprop(Sampling):
         return 5
 
     def start(self, view: BufferView) -> RunningSampling:
-        return _RunningPERprop(self.alpha, self.epsilon, 0.0, view)
+        return RunningPERprop(self.alpha, self.epsilon, 0.0, view)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class LAP(Sampling):
         return 5
 
     def start(self, view: BufferView) -> RunningSampling:
-        return _RunningPERprop(self.alpha, 0.0, 1.0, view)
+        return RunningPERprop(self.alpha, 0.0, 1.0, view)
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def _check_exponent(rule: LAP | PAL) -> None:
         raise UserError(f"{type(rule).__name__}({rule.alpha:g}): α must be a finite number ≥ 0")
 
 
-class _RunningPERprop(RunningSampling):
+class RunningPERprop(RunningSampling):
     """The object that samples with P ∝ max(|δ| + ε, floor)^α during a run."""
 
     def __init__(self, alpha: float, epsilon: float, floor: float, view: BufferView) -> None:
@@ -123,7 +123,7 @@ class _RunningPERprop(RunningSampling):
         _set_largest(self.sums, self.largest, slots)
 
     def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
-        _draw_proportional(self.sums, self.stream.state, draws)
+        draw_proportional(self.sums, self.stream.state, draws)
 
     def annotate(self, idx: Indices, td_error: Floats32) -> None:
         _set_priorities(self.sums, self.largest, idx, td_error, *self.rule)
@@ -183,7 +183,8 @@ def _set_priorities(
 
 
 @kernel
-def _draw_proportional(sums: SumState, stream: NDArray[np.uint64], draws: Draws) -> None:
+def draw_proportional(sums: SumState, stream: NDArray[np.uint64], draws: Draws) -> None:
+    """Draw one slot from each of B equal parts of the sum of all priorities, for each member."""
     members, batch = draws.idx.shape
     for m in range(members):
         total = sum_total(sums, m)

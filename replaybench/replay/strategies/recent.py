@@ -138,12 +138,8 @@ class RunningERE(RunningByAge):
         super().__init__(view)
         self.description = description
 
-    def newest(self, context: Context, count: Indices) -> Indices:
-        """Return the number of newest experiences to sample from, c_k of Wang & Ross (2019), shape `[M]`."""
-        return self.description.newest(context, self.view.capacity if self.view.bounded else None, count)
-
     def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
-        newest = self.newest(context, count)
+        newest = self.description.newest(context, self.view.capacity if self.view.bounded else None, count)
         if self.view.in_turn:
             _draw_ring(self.stream.state, newest, offers, self.view.capacity, draws)
         else:
@@ -201,30 +197,26 @@ class EREPER(ERE):
         return _RunningEREPER(self, view)
 
 
-class _RunningEREPER(RunningERE):
+class PrioritiesByAge(RunningByAge):
+    """Base class of the objects that maintain priorities (|δ| + ε)^α in order of age during a run.
+
+    A place is an entry of the age log, or a buffer slot if slot order is age order. `sums` is a sum tree over places.
+    """
+
     weighted = True
 
-    def __init__(self, description: EREPER, view: BufferView) -> None:
-        super().__init__(description, view)
-        self.priorities = description.priorities
+    def __init__(self, alpha: float, epsilon: float, view: BufferView) -> None:
+        super().__init__(view)
+        self.rule = alpha, epsilon
         self.largest = np.ones(len(view.members), np.float32)
-        # Positions are entries of the age log, or slots if slot order is age order.
         self.sums = make_sums(len(view.members), view.capacity) if view.in_turn else self.ages.state.priority
 
     def stored(self, slots: Indices) -> None:
         super().stored(slots)
         _set_largest(self.sums, self.ages.state, self.largest, slots)
 
-    def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
-        newest = self.newest(context, count)
-        if self.view.in_turn:
-            _draw_ring_by_priority(self.stream.state, self.sums, newest, offers, self.view.capacity, draws)
-        else:
-            _draw_log_by_priority(self.stream.state, self.ages.state, newest, count, draws)
-
     def annotate(self, idx: Indices, td_error: Floats32) -> None:
-        rule = self.priorities.alpha, self.priorities.epsilon
-        _set_priorities(self.sums, self.ages.state, self.largest, idx, td_error, *rule)
+        _set_priorities(self.sums, self.ages.state, self.largest, idx, td_error, *self.rule)
 
     def state_dict(self, stored: int) -> State:
         priority = self.sums.leaf[:, :stored]
@@ -242,6 +234,19 @@ class _RunningEREPER(RunningERE):
             position = np.arange(stored) if self.view.in_turn else self.ages.state.place_of[m, :stored]
             self.sums.leaf[m, position[position >= 0]] = priority[position >= 0]
             sum_rebuild(self.sums, m)
+
+
+class _RunningEREPER(PrioritiesByAge):
+    def __init__(self, description: EREPER, view: BufferView) -> None:
+        super().__init__(description.priorities.alpha, description.priorities.epsilon, view)
+        self.description = description
+
+    def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
+        newest = self.description.newest(context, self.view.capacity if self.view.bounded else None, count)
+        if self.view.in_turn:
+            _draw_ring_by_priority(self.stream.state, self.sums, newest, offers, self.view.capacity, draws)
+        else:
+            _draw_log_by_priority(self.stream.state, self.ages.state, newest, count, draws)
 
 
 @kernel

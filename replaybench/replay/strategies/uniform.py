@@ -28,11 +28,12 @@ class RunningUniform(RunningSampling):
     """The object that draws samples uniformly, with replacement, during a run."""
 
     def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
-        _draw_uniform(self.stream.state, count, draws)
+        draw_uniform(self.stream.state, count, draws)
 
 
 @kernel
-def _draw_uniform(stream: NDArray[np.uint64], count: Indices, draws: Draws) -> None:
+def draw_uniform(stream: NDArray[np.uint64], count: Indices, draws: Draws) -> None:
+    """Draw slots of the `count[m]` experiences of each member uniformly, with replacement."""
     for m in range(draws.idx.shape[0]):
         for b in range(draws.idx.shape[1]):
             draws.idx[m, b] = next_below(stream[m], count[m])

@@ -28,6 +28,7 @@ from replaybench.experiments.dataset import mu_r, runs_there, the_last, without_
 from replaybench.experiments.effects import Effect
 from replaybench.experiments.results_file import read_results
 from replaybench.experiments.statistics import Interval
+from replaybench.replay.storage.replayed import REPLAYED
 from replaybench.reports.figures.scores import Score, read_score
 from replaybench.reports.figures.style import Series, all_series, condition, plant_name
 from replaybench.runtime.arrays import Bools, Floats
@@ -152,7 +153,14 @@ class ReportData:
     def _counts(self) -> dict[str, Floats]:
         order = ("plant", "noise", "frequency", "learner", "strategy")  # arrays: xarray's lookup by label is slow
         names = ("failed", "dead", "censored", "rise_time_mean")
-        return {name: self.data[name].transpose(*order).values for name in names}
+        means = {name: self.data[name].mean(("seed", "greedy_episode")) for name in self.replayed}
+        own = {name: self.data[name] for name in names} | means
+        return {name: array.transpose(*order).values for name, array in own.items()}
+
+    @property
+    def replayed(self) -> list[str]:
+        """The statistics of replayed experiences that the results contain."""
+        return [name for name in REPLAYED if name in self.data and self.data[name].notnull().any()]
 
     def places(self, series: Series, point: Point | None = None) -> dict[str, int]:
         """Return the index on each axis of the study of a learner, a strategy and the values of `point`, if given."""
@@ -229,10 +237,10 @@ class ReportData:
         return self._score(point, series, normalised).at(point.noise, point.frequency)
 
     def value(self, name: str, point: Point, series: Series) -> float:
-        """Return a count of runs, or the mean rise time, of a learner with a strategy under one condition.
+        """Return a count of runs or a mean over runs, of a learner with a strategy under one condition.
 
-        The `name` is "failed", "dead" (collapsed), "censored" (never reached μ_r = 0.8), or "rise_time_mean" (mean
-        number of episodes until μ_r ≥ 0.8). μ_r is 0 for random control and 1 for dynamic programming.
+        The `name` is "failed", "dead" (collapsed), "censored" (never reached μ_r = 0.8), "rise_time_mean" (mean number
+        of episodes until μ_r ≥ 0.8), or one of `replayed`. μ_r is 0 for random control and 1 for dynamic programming.
         """
         return float(self._counts[name][(*point, *self._places[series])])
 

@@ -91,6 +91,7 @@ def _table(report: ReportData) -> Table:
         "final [95 %]",
         f"− {_baselines(report)}, seed by seed [95 %]",
         f"{counted_in(report.of_plants[0])} to {MU} ≥ {RISE_LEVEL:g}",
+        *report.replayed,
     ]
     rows = []
     names = shortened(report.plants)
@@ -115,11 +116,18 @@ def _table(report: ReportData) -> Table:
                 score,
                 _difference(standing.versus if standing else None, lead_digits),
                 number(report.value("rise_time_mean", point, one), 0) + (f" ({never} never)" if never else ""),
+                *(number(report.value(name, point, one), 2) for name in report.replayed),
             ]
             rows.append(Row(cells, report.places(one, point)))
         for reference in report.references(point):
             level = number(reference.mu if report.normalised(point) else reference.reward, score_digits)
-            rows.append(Row([*where, reference.label, "", "", level, "", ""], point._asdict(), "reference"))
+            rows.append(
+                Row(
+                    [*where, reference.label, "", "", level, "", "", *([""] * len(report.replayed))],
+                    point._asdict(),
+                    "reference",
+                )
+            )
     return Table("All cells, the best of each condition first", heads, rows, 4 if several else 3)
 
 

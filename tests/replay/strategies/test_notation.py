@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from replaybench.replay.strategies.actor_critic import LA3P
 from replaybench.replay.strategies.attentive import AER
 from replaybench.replay.strategies.coverage import Cover
 from replaybench.replay.strategies.entry import Drop, Synth
@@ -13,6 +14,7 @@ from replaybench.replay.strategies.geometric import TruncGeo
 from replaybench.replay.strategies.notation import ENTRIES, OF_BATCHES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS, parse
 from replaybench.replay.strategies.prioritised import LAP, PAL, PER, PERprop
 from replaybench.replay.strategies.recent import ERE, EREPER
+from replaybench.replay.strategies.reliable import ReaPER
 from replaybench.replay.strategies.retention import FIFO, FULL, TDE, Expl, FarPol, Resv
 from replaybench.replay.strategies.strategy import Newest, ReFER, ReFER1, ReFER2, Strategy
 from replaybench.replay.strategies.uniform import Annealed, Uniform
@@ -47,6 +49,8 @@ PARTS: dict[type, st.SearchStrategy[Any]] = {
     LAP: st.builds(LAP, exponents),
     PAL: st.builds(PAL, exponents),
     TruncGeo: st.builds(TruncGeo, st.floats(0.001, 0.5)),
+    LA3P: st.builds(LA3P, st.floats(0, 1, exclude_min=True), exponents),
+    ReaPER: st.builds(ReaPER, st.floats(0, 4) | st.integers(0, 4), st.floats(0, 4)),
     Annealed: st.builds(Annealed, st.floats(1, 1000), st.floats(0, 1, exclude_min=True)),
     AER: st.builds(AER, st.floats(1, 1000) | st.integers(1, 9), st.floats(0, 1, exclude_min=True)),
     ERE: st.builds(ERE, *recent, st.booleans()),

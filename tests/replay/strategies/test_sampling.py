@@ -8,10 +8,11 @@ from scipy.stats import binom
 
 from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.interface import Context
+from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.recent import ERE
 from replaybench.replay.strategies.weighting import binomial_tails
-from tests.helpers.buffers import chi_square, fill, make, saved, set_errors
-from tests.helpers.naive import rank_segments
+from tests.helpers.buffers import FIELDS, chi_square, fill, make, saved, set_errors
+from tests.helpers.naive import NaiveReplay, rank_segments
 
 
 def schedule(ere: ERE, size: int, updates: int, progress: float = 0.0, stored: int | None = None) -> np.ndarray:
@@ -124,6 +125,45 @@ def test_loss_adjusted_priorities_have_a_floor() -> None:
     np.testing.assert_allclose(saved(replay)["priority"][0], floored, rtol=1e-6)
     fill(replay, 1)
     assert saved(replay)["priority"][0, 0] == floored.max().astype(np.float32)
+
+
+@pytest.mark.parametrize("retention", ["FIFO", "Resv"])
+def test_reliabilities_are_those_of_a_recomputation_after_many_changes(retention: str) -> None:
+    """10⁴ operations; then draws and probabilities follow |δ|^α R^ω (Pleiss et al., 2025)."""
+    rng = np.random.Generator(np.random.PCG64(0))
+    strategy, members, capacity = parse(f"{retention}[ReaPER(0.7, omega=1.5)]"), 4, 60
+    replay = Replay(strategy, FIELDS, capacity, 0, range(members), 50)
+    oracles = [NaiveReplay(strategy, capacity, 0, m, 50) for m in range(members)]
+    zeros = {name: np.zeros((members, width), np.float32) for name, width in FIELDS.items()}
+    for number in range(10_000 // members):
+        ended = rng.random(members) < 0.1
+        replay.add(zeros, np.ones(members, np.bool_), ended)
+        for m, oracle in enumerate(oracles):
+            oracle.add({name: array[m] for name, array in zeros.items()}, bool(ended[m]))
+        if number % 20 == 0:
+            batch, errors = replay.sample(), rng.lognormal(0, 2, (members, 50)).astype(np.float32)
+            replay.annotate(batch, {"td_error": errors})
+            for m, oracle in enumerate(oracles):
+                oracle.sample(Context(), np.zeros(2))
+                oracle.annotate(batch.idx[m].tolist(), batch.serial[m].tolist(), errors[m], np.zeros(50))
+    size = np.array([[unit.priority for unit in oracle.slots] for oracle in oracles], np.float64)
+    law = size**0.7 * np.array([oracle.reliabilities() for oracle in oracles]) ** 1.5
+    law /= law.sum(axis=1, keepdims=True)
+    counts = np.zeros(law.shape)
+    for _ in range(1000):
+        batch = replay.sample()
+        for m in range(members):
+            counts[m] += np.bincount(batch.idx[m], minlength=capacity)
+        ratio = batch.probability / np.take_along_axis(law, batch.idx, axis=1)
+        np.testing.assert_allclose(ratio, np.tile(ratio[:, :1], 50), rtol=1e-6)
+    np.testing.assert_allclose(ratio, 1, rtol=0.03)  # the common factor is estimated
+    often = law * 50_000 >= 5
+    for m in range(members):
+        rest = counts[m][~often[m]].sum(), law[m][~often[m]].sum() * 50_000
+        found, expected = np.append(counts[m][often[m]], rest[0]), np.append(law[m][often[m]] * 50_000, rest[1])
+        chi_square(
+            found[expected >= 5], expected[expected >= 5] * found[expected >= 5].sum() / expected[expected >= 5].sum()
+        )
 
 
 @pytest.mark.parametrize("strategy", ["FIFO[PER+Newest+IS]", "Resv[Uniform+Newest]", "TDE[AER+Newest]"])

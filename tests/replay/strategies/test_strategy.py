@@ -1,6 +1,5 @@
 """Whole strategies: naive peers, users' own, and faults of the authors' code."""
 
-import math
 import re
 from dataclasses import dataclass
 from itertools import product
@@ -38,6 +37,8 @@ VARIANTS = {
     "Annealed": ["Annealed", "Annealed(4.0, alpha=1.0)"],
     "AER": ["AER", "AER(4.0, alpha=1.0)", "AER(1.0)"],
     "ERE": ["ERE", "ERE(0.9995, c_min=3)", "ERE(0.999, c_min=2, phase=5)"],
+    "LA3P": ["LA3P", "LA3P(1.0)", "LA3P(0.2, alpha=2.0)"],
+    "ReaPER": ["ReaPER", "ReaPER(0.0)", "ReaPER(1.0, omega=2.0)", "ReaPER(omega=0.0)"],
     "ERE+PER": ["ERE+PER", "ERE(0.9998)+PER", "ERE(0.999, c_min=4, last=0.9997)+PER(0.9)"],
 }
 """Each part with defaults and other parameters; a part that is registered but missing here is tested as it is."""
@@ -109,19 +110,18 @@ class Pair:
     def compare(self, m: int, oracle: NaiveReplay, batch: Any, context: Context, attended: Any) -> None:
         right = oracle.sample(context, attended)
         idx = batch.idx[m].tolist()
-        for slot, allowed in zip(idx, right.allowed, strict=True):
-            assert slot in allowed, (idx, right.allowed)
+        for slot, allowed in zip(idx, right.slots(), strict=True):
+            assert slot in allowed, (idx, right.slots())
         assert batch.rate_factor[m] == np.float32(right.rate_factor)
-        weight = oracle.weigh(context, idx, right.probability)
+        weight = oracle.weigh(context, idx, right.probability) * oracle.network_weights()[0]
         np.testing.assert_allclose(batch.weight[m], weight, rtol=1e-5, atol=1e-9)
-        filled = np.full(BATCH, float(bool(oracle.slots)))
+        filled = oracle.network_weights()[1].astype(np.float32) * bool(oracle.slots)
         on_actor = batch.weight[m] if oracle.weighs_all_networks else filled
         np.testing.assert_array_equal(batch.actor_weight[m], on_actor)
         if not oracle.slots:
             assert not batch.reward[m].any()
             return
-        expected = [right.probability.get(slot, math.nan) for slot in idx]
-        np.testing.assert_allclose(batch.probability[m], expected, rtol=1e-6)
+        np.testing.assert_allclose(batch.probability[m], right.probabilities(idx), rtol=1e-6)
         for b, slot in enumerate(idx):
             self.compare_unit(m, oracle.slots[slot], batch, b)
 
