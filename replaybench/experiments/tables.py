@@ -179,7 +179,7 @@ def score_columns(data: xr.Dataset) -> dict[str, list[Any]]:
     }
     columns["seeds"] = runs_there(data).sum("seed").transpose(*AXES).values[tuple(places.T)].tolist()
     means = {name: data[name].mean(("seed", "greedy_episode")) for name in REPLAYED if name in data}
-    for name in (*names, *means):
-        values = means.get(name, data.get(name)).broadcast_like(there).transpose(*AXES).values
+    for name, array in {**{name: data[name] for name in names}, **means}.items():
+        values = array.broadcast_like(there).transpose(*AXES).values
         columns[str(name)] = values[tuple(places.T)].tolist()
     return columns

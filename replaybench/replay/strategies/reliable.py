@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,19 +133,20 @@ def _episode(
     ages: AgeState, serial: NDArray[np.uint32], starts: NDArray[np.uint32], m: int, place: int
 ) -> tuple[int, int, int]:
     """Return the index of a place's episode, its first place, and the place after its last."""
-    number, stop = int(serial[m, place]), int(ages.end[m])
-    episode = int(np.searchsorted(starts[m], serial[m, place], side="right")) - 1
-    first = max(0, place - max(0, number - int(starts[m, episode])))
-    first += int(np.searchsorted(serial[m, first:place], starts[m, episode]))
+    number: Any = np.int64(serial[m, place])
+    episode: Any = np.searchsorted(starts[m], serial[m, place], side="right") - 1
+    first: Any = max(0, place - max(0, number - np.int64(starts[m, episode])))
+    first += np.searchsorted(serial[m, first:place], starts[m, episode])
+    stop: Any = np.int64(ages.end[m])
     if episode + 1 < starts.shape[1]:
-        stop = min(stop, place + int(starts[m, episode + 1]) - number)
-        stop = place + int(np.searchsorted(serial[m, place:stop], starts[m, episode + 1]))
+        stop = min(stop, place + np.int64(starts[m, episode + 1]) - number)
+        stop = place + np.searchsorted(serial[m, place:stop], starts[m, episode + 1])
     return episode, first, stop
 
 
 @kernel
 def _largest_sum(ages: AgeState, serial: NDArray[np.uint32], starts: NDArray[np.uint32], m: int) -> float:
-    largest, stop = 0.0, ages.end[m]
+    largest, stop = 0.0, int(ages.end[m])
     while stop > 0:
         _, first, _ = _episode(ages, serial, starts, m, stop - 1)
         largest = max(largest, sum_range(ages.priority, m, first, stop))
@@ -169,7 +170,7 @@ def _draw(
                 proposed[j] = sum_find(proposals, m, total * ((j + next_double(stream[m])) / count))
             rejected = 0
             for j in range(count):
-                place = int(ages.place_of[m, proposed[j]])
+                place: Any = np.int64(ages.place_of[m, proposed[j]])
                 episode, first, stop = _episode(ages, serial, starts, m, place)
                 until = sum_range(ages.priority, m, first, place + 1)
                 if episode < finished[m]:
