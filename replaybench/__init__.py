@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from replaybench.data.record import open_record as open_record
     from replaybench.data.record import read_record as read_record
     from replaybench.envs.foreign.python_plant import PythonPlant as PythonPlant
+    from replaybench.envs.interface.channel import Channel as Channel
     from replaybench.envs.ode.plant import OdePlant as OdePlant
     from replaybench.envs.population import PopulationEnv as PopulationEnv
     from replaybench.envs.registry import make_plant as make_plant
@@ -42,6 +43,7 @@ __version__ = VERSION
 
 _PLACES = {
     "BufferStream": "replay.buffer_stream:BufferStream",
+    "Channel": "envs.interface.channel:Channel",
     "OdePlant": "envs.ode.plant:OdePlant",
     "PopulationEnv": "envs.population:PopulationEnv",
     "PythonPlant": "envs.foreign.python_plant:PythonPlant",

@@ -139,6 +139,21 @@ def test_small_rewards_and_references_are_not_written_as_0(tmp_path: Path) -> No
     assert not re.search(r"−0\.0+(?!\d)", page[page.index("<main") :])
 
 
+def test_delays_are_an_axis_of_the_maps_of_responses(tmp_path: Path) -> None:
+    data = made_results(
+        ["Magman", "Magman:delay=0.01"], ["DDPG"], ["FIFO[Uniform]", "FULL[PER]"], [0.0], [50.0], seeds=3, episodes=60,
+        ends=lambda plant, learner, strategy, noise, rate: 0.8 - 0.5 * plant - 0.1 * strategy,
+    )  # fmt: skip
+    write_results(tmp_path / "results.nc", data)
+    section = responses_section(read_report_data(tmp_path / "results.nc"))
+    assert [panel.title for panel in section.panels] == ["Magman, 50 Hz, FIFO[Uniform]", "Magman, 50 Hz, FULL[PER]"]
+    figure = section.panels[0].figure
+    assert figure["layout"]["xaxis"]["ticktext"] == ["0", "10"]
+    scores = {one["x0"]: one["z"][0][0] for one in figure["data"]}
+    assert scores[0] > scores[1] + 0.3
+    assert "Magman, delay 10 ms, 50 Hz" in section.panels[0].words
+
+
 @pytest.mark.slow
 def test_runs_that_failed_at_once_are_counted(tmp_path: Path) -> None:
     """They have steps and no reward: all of one strategy, and only at 100 Hz."""

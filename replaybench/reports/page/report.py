@@ -110,7 +110,8 @@ def make_report(run: Path) -> str:
 
 
 _WHY: Final = {
-    "responses": "No plant was run at several noise levels or control rates, so there are no response surfaces.",
+    "responses": "No plant was run at several noise levels, control rates or delays, so there are no response "
+    "surfaces.",
     "strategies": "In no condition were two retentions combined with the same two samplings, so there is no map of "
     "strategies.",
     "claims": "None of the published claims in replaybench compares cells of this study.",

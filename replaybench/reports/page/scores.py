@@ -1,12 +1,13 @@
 """Sections of the report page about final scores, by condition, over noise and control rate, and by strategy."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from plotly.colors import sample_colorscale
 
+from replaybench.envs.registry import without_delay
 from replaybench.experiments.comparison import Comparison, baseline_label
 from replaybench.experiments.dataset import counted_in, episode_metric
 from replaybench.experiments.statistics import RISE_LEVEL, Interval
@@ -185,11 +186,10 @@ def _same_colours(report: ReportData) -> str:
     return f"Lighter is better. A colour means the same in {', and in '.join(named)}."
 
 
-def _colour_span(report: ReportData, plant: int, normalised: bool) -> tuple[float, float]:
+def _colour_span(report: ReportData, points: Sequence[Point], normalised: bool) -> tuple[float, float]:
     """Return the ends of the colour scale, 0 and 1 for normalised scores, else the range of mean final rewards."""
     if normalised:
         return 0.0, 1.0
-    points = [point for point in report.points if point.plant == plant]
     means = [report.mean_final(point, one, False).mean for point in points for one in report.series]
     known = [mean for mean in means if np.isfinite(mean)]
     return (min(known), max(known)) if known else (0.0, 1.0)
@@ -225,7 +225,7 @@ def _labelled(labels: Sequence[str]) -> dict[str, Any]:
 
 
 def responses_section(report: ReportData) -> Section:
-    """Return the section about scores over noise and control rate, for plants with several of either."""
+    """Return the section about scores over noise, control rate and delay, for plants with several of these."""
     panels: list[Panel] = []
     notes = []
     for plant, name in enumerate(report.plants):
@@ -233,32 +233,63 @@ def responses_section(report: ReportData) -> Section:
         if len(points) < 2:
             continue
         normalised = all(report.normalised(point) for point in points)
-        panels += _panels(report, points, normalised)
+        panels += _panels(report, plant_name(name), {"plant": plant}, points, _RATES)
         if not normalised:
             raw = RAW_LABELS[episode_metric(report.of_plants[plant])]
             notes.append(f"{plant_name(name)}: {MU} is not defined in every condition, so squares show the {raw}.")
-    lead = f"Mean final score, of {report.late}, at each noise level and control rate. {_same_colours(report)}"
-    return Section("responses", "Response to noise and rate", [lead], panels, notes=notes)
+    delayed: dict[tuple[str, int], list[Point]] = {}
+    for point in report.points:
+        delayed.setdefault((without_delay(report.plants[point.plant])[0], point.frequency), []).append(point)
+    for (bare, rate), points in delayed.items():
+        if len({point.plant for point in points}) > 1:
+            title = f"{plant_name(bare)}, {report.data['frequency'].values[rate]:g} Hz"
+            panels += _panels(report, title, {"frequency": rate}, points, _DELAYS)
+    lead = f"Mean final score, of {report.late}, at each noise level, control rate and delay. {_same_colours(report)}"
+    return Section("responses", "Response to noise, rate and delay", [lead], panels, notes=notes)
 
 
-def _panels(report: ReportData, points: list[Point], normalised: bool) -> list[Panel]:
-    span = _colour_span(report, points[0].plant, normalised)
-    noise, rates = (sorted({getattr(point, axis) for point in points}) for axis in ("noise", "frequency"))
-    across = [f"{rate:g}" for rate in report.data["frequency"].values[rates]]
-    up = [f"{level:g}" for level in report.data["noise"].values[noise]]
+class _Across(NamedTuple):
+    """The horizontal axis of maps of scores. Their vertical axis is the noise."""
+
+    name: str
+    title: str
+    value: Callable[[ReportData, Point], float]
+
+
+_RATES: Final = _Across(
+    "control rate", "control rate [Hz]", lambda report, point: float(report.data["frequency"].values[point.frequency])
+)
+_DELAYS: Final = _Across(
+    "delay", "delay [ms]", lambda report, point: 1e3 * (without_delay(report.plants[point.plant])[1] or 0.0)
+)
+
+
+def _panels(
+    report: ReportData, name: str, own: Mapping[str, int], points: Sequence[Point], across: _Across
+) -> list[Panel]:
+    """Return a map of scores for each learner and strategy.
+
+    `name` is the first part of their titles, and `own` has their places on the axes of the study.
+    """
+    normalised = all(report.normalised(point) for point in points)
+    span = _colour_span(report, points, normalised)
+    noise, values = sorted({point.noise for point in points}), {point: across.value(report, point) for point in points}
+    columns = sorted(set(values.values()))
+    labels = [f"{value:g}" for value in columns], [f"{level:g}" for level in report.data["noise"].values[noise]]
+    label = report.condition if len({point.plant for point in points}) == 1 else report.title
     panels = []
     for series in report.series:
         squares = []
         for point in points:
             score = report.mean_final(point, series, normalised)
             if np.isfinite(score.mean):
-                place = rates.index(point.frequency), noise.index(point.noise)
-                squares.append(Square(*place, score, report.condition(point), point._asdict()))
+                place = columns.index(values[point]), noise.index(point.noise)
+                squares.append(Square(*place, score, label(point), point._asdict()))
         if len(squares) > 1:
-            title = f"{plant_name(report.plants[points[0].plant])}, {series.label}"
-            words = f"Final {MU if normalised else 'reward'} of {title}, by noise and control rate."
-            places, axes = {"plant": points[0].plant, **report.places(series)}, ("control rate [Hz]", "noise")
-            panels.append(_square_panel(title, words, squares, (across, up), axes, span, places))
+            title = f"{name}, {series.label}"
+            words = f"Final {MU if normalised else 'reward'} of {title}, by noise and {across.name}."
+            places, axes = {**own, **report.places(series)}, (across.title, "noise")
+            panels.append(_square_panel(title, words, squares, labels, axes, span, places))
     return panels
 
 
@@ -305,6 +336,7 @@ def _strategy_panel(report: ReportData, point: Point, ranked: list[Standing]) ->
     if report.data.sizes["learner"] > 1:
         title = f"{title}, {ranked[0].series.learner}"
     words = f"Final {MU if report.normalised(point) else 'reward'} by retention and sampling, {title}, best first:"
-    span = _colour_span(report, point.plant, report.normalised(point))
+    points = [each for each in report.points if each.plant == point.plant]
+    span = _colour_span(report, points, report.normalised(point))
     places = {**point._asdict(), "learner": report.places(ranked[0].series)["learner"]}
     return _square_panel(title, words, squares, (samplings, retentions[::-1]), ("sampling", "retention"), span, places)
