@@ -151,7 +151,7 @@ def test_delays_are_an_axis_of_the_maps_of_responses(tmp_path: Path) -> None:
     assert figure["layout"]["xaxis"]["ticktext"] == ["0", "10"]
     scores = {one["x0"]: one["z"][0][0] for one in figure["data"]}
     assert scores[0] > scores[1] + 0.3
-    assert "Magman, delay 10 ms, 50 Hz" in section.panels[0].words
+    assert "Magman, delay 10 ms, noise 0, 50 Hz: 0.2" in section.panels[0].words
 
 
 @pytest.mark.slow
