@@ -14,6 +14,7 @@ from typing import Final, NoReturn, TextIO
 from replaybench.cli import options
 from replaybench.cli.results import export, export_policy, figures, import_log, inspect, report, show, watch
 from replaybench.cli.running import advise, baseline, claims, replay, reproduce, sweep, table
+from replaybench.data.run_folder import unused_removed
 from replaybench.experiments import interruption
 from replaybench.runtime.errors import ReplaybenchWarning, UserError, unknown
 from replaybench.runtime.user_file import imports_only
@@ -55,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = [word for word in given if word not in ("-v", "--verbose")]
     interruption.prepare_streams()
     try:
-        with interruption.stopping_raises(to_the_end=arguments is None), _one_line_warnings():
+        with interruption.stopping_raises(to_the_end=arguments is None), _one_line_warnings(), unused_removed():
             status = _run(words)
             sys.stdout.flush()
         sys.exit(status)

@@ -185,7 +185,7 @@ def import_log(
         time: Column of sample times in s.
         frequency: Control rate in Hz. If not given, it is taken from the time column or the dataset.
         output: Buffer file to write. If not given, it is <log>.h5 next to the log, or runs/<dataset>.h5.
-        clip_actions: Clip actions outside the plant's bounds instead of refusing the log.
+        clip_actions: Clip actions outside the plant's bounds instead of refusing the log or dataset.
         missing: Treatment of empty cells: refuse the log, drop the steps that have empty cells, or interpolate states
             linearly and repeat the last action.
         encoding: Encoding of a text log, for example cp1251. If not given, UTF-8, UTF-16 and cp1252 are recognised.

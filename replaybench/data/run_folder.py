@@ -90,12 +90,15 @@ def claim(path: Path) -> Path:
         UserError: If the folder holds files and is not the package's own, or cannot be written.
     """
     folder = path.absolute()
+    made = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
     try:
         if folder.is_dir() and not is_own(folder) and any(folder.iterdir()):
             raise UserError(
                 f"{path} holds files and was not made by replaybench; choose another --output, such as {_free(path)}"
             )
         folder.mkdir(parents=True, exist_ok=True)
+        if not os.path.lexists(folder / MARK):
+            _MARKED.append((folder, made))
         # A link is not followed, and nothing is truncated: the folder may come from an unknown source.
         mark = os.open(folder / MARK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         try:
@@ -106,6 +109,26 @@ def claim(path: Path) -> Path:
     except OSError as error:
         raise UserError(f"cannot write into {path}: {error.strerror}; choose another --output") from error
     return folder
+
+
+_MARKED: Final[list[tuple[Path, list[Path]]]] = []
+"""Folders that `claim` marked in this process, each with the new folders among it and its parents."""
+
+
+@contextmanager
+def unused_removed() -> Iterator[None]:
+    """After an error in the `with` block, remove marks from folders that hold nothing else, and new folders."""
+    begin = len(_MARKED)
+    try:
+        yield
+    except BaseException:
+        for folder, made in reversed(_MARKED[begin:]):
+            with suppress(OSError):
+                if [path.name for path in folder.iterdir()] == [MARK]:
+                    (folder / MARK).unlink()
+                for each in made:
+                    each.rmdir()
+        raise
 
 
 def is_own(folder: Path) -> bool:

@@ -56,14 +56,14 @@ def show_import(
     if source.startswith(_DATASET):
         dataset_id = source.removeprefix(_DATASET)
         for_logs = {
-            "--columns": columns, "--time": time, "--clip-actions": clip_actions, "--missing": missing != "refuse",
-            "--encoding": options.encoding, "--date-format": options.date_format, "--na": options.empty,
+            "--columns": columns, "--time": time, "--missing": missing != "refuse", "--encoding": options.encoding,
+            "--date-format": options.date_format, "--na": options.empty,
         }  # fmt: skip
         if given := [option for option, value in for_logs.items() if value]:
             raise UserError(f"{given[0]} is for logs; a Minari dataset has no columns, leave it out")
         target = output or Path("runs") / f"{dataset_id.replace('/', '-')}.h5"
         place = _check_target(target)
-        arrays, facts, summary = convert_dataset(dataset_id, plant, frequency, name, other_plant=other_plant)
+        arrays, facts, summary = convert_dataset(dataset_id, plant, frequency, name, other_plant, clip_actions)
     else:
         path = Path(source)
         target = output or (path.with_suffix("") if path.suffix.lower() == ".gz" else path).with_suffix(".h5")
@@ -75,6 +75,8 @@ def show_import(
     for warning in summary.warnings:
         console.print(f"warning: {warning}", markup=False, highlight=False)
     write_record(place, "buffer", facts, arrays)
+    if plant.observed:
+        print(f"observed {', '.join(plant.observed)}, as {plant.name} declares; other states are not in the buffer")
     print(f"buffer   {target}")
     # Opening a file never runs a Python file that it names: the next command must name a user's own plant again.
     own = "" if is_installed(name) else f" --plant {shlex.quote(name)}"

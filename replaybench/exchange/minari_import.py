@@ -31,6 +31,7 @@ def convert_dataset(
     frequency: float | None = None,
     plant_name: str | None = None,
     other_plant: bool = False,
+    clip_actions: bool = False,
 ) -> tuple[Arrays, dict[str, Any], Summary]:
     """Convert a Minari dataset to the arrays and metadata of a buffer file, and return them with a summary.
 
@@ -39,6 +40,7 @@ def convert_dataset(
         frequency: Control rate in Hz. It is needed if neither the dataset nor a Gymnasium task determines the rate.
         plant_name: Name to store in the file; `plant.name` by default.
         other_plant: Whether to accept a dataset that names another environment than `plant`.
+        clip_actions: Whether to clip actions beyond the plant's bounds. If False, such actions raise `UserError`.
     """
     metadata, episodes = read_dataset(dataset_folder(dataset_id))
     written = metadata.get("replaybench")
@@ -54,6 +56,10 @@ def convert_dataset(
     plant.steps_per_episode(rate)  # raises `UserError` for a rate that the plant does not support
     if noise is not None and not (isinstance(noise, int | float) and NOISE.low <= noise <= NOISE.high):
         raise UserError(f"{dataset_id} is damaged: its noise is {shown(noise)}")
+    clipped = 0
+    if clip_actions:
+        clipped = sum(int((np.abs(each.actions) > 1 + ACTION_TOLERANCE).any(axis=1).sum()) for each in episodes)
+        episodes = [replace(each, actions=np.clip(each.actions, -1, 1)) for each in episodes]
     _check_episodes(dataset_id, episodes, plant, noise or 0.0, foreign)
 
     values = {
@@ -66,7 +72,7 @@ def convert_dataset(
     number = np.repeat(np.arange(len(episodes)), [len(each.rewards) for each in episodes])
     arrays = member_arrays(plant, values, number)
     facts = recording_facts(plant, plant_name, rate, noise, {"dataset": dataset_id})
-    notes = []
+    notes = [f"{clipped} actions were clipped to the plant's bounds"] if clipped else []
     if not own_facts:
         meant = "Gymnasium's task's own" if foreign else "normalised to [-1, 1]"
         notes += [f"replaybench did not write this dataset: its observations and actions are taken as {meant}"]
@@ -141,12 +147,13 @@ def _check_episodes(dataset_id: str, episodes: list[Episode], plant: Plant, nois
             if beyond.any():
                 row, column = np.argwhere(beyond)[0]
                 if foreign:  # recorded in the task's own units, and normalised since
+                    clip = "; if the task clips it, give --clip-actions" if kind == "action" else ""
                     physical = plant.denormalise_state if kind == "observation" else plant.denormalise_action
                     value, low, high = (physical(each)[column] for each in (array[row], -bound, bound))
                     raise UserError(
                         f"{dataset_id}, episode {number}, step {row}: {kind} {names[column]} is {shown_number(value)}, "
                         f"beyond the task's {low:.4g} … {high:.4g}; it was recorded on another version of the task, "
-                        "or is damaged"
+                        f"or is damaged{clip}"
                     )
                 raise UserError(
                     f"{dataset_id}, episode {number}, step {row}: {kind} {names[column]} is "

@@ -9,6 +9,7 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
+from replaybench.envs.interface.declarations import seen_states
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.interface.signals import wrap
 from replaybench.envs.ode.plant import OdePlant, state_range
@@ -221,13 +222,17 @@ Arrays = dict[str, np.ndarray]
 def member_arrays(plant: Plant, values: Mapping[str, np.ndarray], episode: Integers) -> Arrays:
     """Return the arrays `[1, N, …]` of a buffer file that holds N recorded steps of one learner.
 
+    As in studies, observations contain only the states that the plant declares as observed.
+
     Args:
-        values: Normalised observations, actions and next observations `[N, width]`, and unscaled rewards and
-            termination flags `[N]`, by field name, in the order of recording.
+        values: Normalised states before and after each step, as `observation` and `next_observation` `[N, S]`, actions
+            `[N, A]`, and unscaled rewards and termination flags `[N]`, by field name, in the order of recording.
         episode: Number of the episode of each step, `[N]`. The numbers begin at 0 and do not decrease.
     """
     count = len(episode)
-    fields = step_fields(len(plant.state_names), len(plant.action_names))
+    seen = seen_states(plant.name, plant.state_names, plant.observed)
+    fields = step_fields(len(seen), len(plant.action_names))
+    values = {**values, **{name: values[name][:, seen] for name in ("observation", "next_observation")}}
     place = np.arange(count)
     first = np.maximum.accumulate(np.where(np.diff(episode, prepend=-1) != 0, place, 0))
     numbers = {"serial": place + 1, "episode": episode, "step": place - first}
@@ -259,9 +264,10 @@ def recording_facts(
         "plant_fingerprint": plant.fingerprint(),
         "frequency": frequency,
         "noise": noise,
-        **plant.described_signals(),
+        **plant.described_signals(plant.observed),
+        "observe": plant.observed,
         "strategy": None,
-        "fields": step_fields(len(plant.state_names), len(plant.action_names)),
+        "fields": step_fields(len(plant.observed or plant.state_names), len(plant.action_names)),
         "version": VERSION,
         **origin,
     }

@@ -140,6 +140,9 @@ def test_folders_are_new_empty_or_own(command: str, where: str, inputs: Path, tm
     assert {path: after.get(path) for path in before} == before
     if not accepted:
         assert after == before
+    if where in ("new", "empty"):  # nothing stays but what was written, and the marks of such folders
+        assert all(len(list(mark.parent.iterdir())) > 1 for mark in tmp_path.rglob(MARK))
+        assert where == "empty" or not place.exists() or list(place.iterdir())
     if where == "foreign":
         assert f"choose another --output, such as {place}-2" in told
 

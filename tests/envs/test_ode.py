@@ -47,7 +47,7 @@ def test_rewards_by_hand() -> None:
 
 def test_equations_with_a_method_start_are_refused() -> None:
     with pytest.raises(UserError, match="no method start; declare start_spread"):
-        type("Mine", (Pendulum,), {"start": lambda self, uniform: uniform})
+        type("Mine", (Pendulum,), {"start": lambda self, uniform: uniform})()
 
 
 def test_angles_are_wrapped_into_their_half_open_range() -> None:

@@ -28,6 +28,7 @@ from replaybench.envs.registry import make_plant
 from replaybench.exchange.log_columns import Missing, parse_columns
 from replaybench.exchange.logs_to_buffer import convert
 from replaybench.exchange.recording import action_dimensions, summary_table, warnings_about
+from replaybench.replay.storage.schema import open_buffer
 from replaybench.reports.inspection.composition import Visits, plant_axes
 from tests.helpers.refusals import refuses
 
@@ -50,6 +51,24 @@ def pendulum_table(rows: int = 120, frequency: float = 50.0, seed: int = 0) -> T
 
 def log_of(table: Table, time: bool = True) -> Log:
     return Log(Path("rig.npz"), table, {}, table["time"] if time else None, None)
+
+
+class Observed(Pendulum):
+    observed = ("angle",)
+
+
+def test_a_buffer_holds_what_a_study_would_observe(tmp_path: Path) -> None:
+    """Rewards and terminations are still computed from the whole state."""
+    path = tmp_path / "rig.h5"
+    whole, _, _ = convert(log_of(pendulum_table()), Pendulum())
+    arrays, facts, _ = convert(log_of(pendulum_table()), Observed())
+    for name, array in arrays.items():
+        columns = slice(0, 1 if name.endswith("observation") else None)
+        np.testing.assert_array_equal(array, whole[name][..., columns])
+    write_record(path, "buffer", facts, arrays)
+    with open_buffer(path) as file:
+        assert file.facts.observe == ("angle",)
+        assert file.facts.fields["observation"] == 1
 
 
 def test_the_buffer_file_holds_the_recorded_steps(tmp_path: Path) -> None:
@@ -85,6 +104,7 @@ def test_the_buffer_file_holds_the_recorded_steps(tmp_path: Path) -> None:
         "fields": fields,
         "columns": {"angle": "angle", "angular velocity": "angular_velocity", "voltage": "voltage"},
         **plant.described_signals(),
+        "observe": [],
         "version": replaybench.__version__,
     }
     assert (summary.rows, summary.transitions, summary.episodes, summary.inferred) == (120, 119, 1, True)

@@ -219,7 +219,7 @@ def test_export_then_import_on_the_command_line(whole: Arrays, tmp_path: Path, c
     done(capsys, "export", path, NAME)
     assert "800 transitions in 4 episodes" in done(capsys, *words)
     assert read_record(Path("runs/replaybench-pendulum-full-per-v0.h5"), "buffer")[1]["step"].max() == 199
-    for option in (("--columns", "angle=x"), ("--time", "t"), ("--clip-actions",)):
+    for option in (("--columns", "angle=x"), ("--time", "t")):
         assert f"{option[0]} is for logs" in refused(capsys, *words, "--output", "x.h5", *option)
     assert "exists already" in refused(capsys, *words)
     assert "did you mean --member" in refused(capsys, "export", path, NAME, "--membr", "0")
@@ -309,6 +309,18 @@ def test_choices_that_a_plant_does_not_have_are_refused(root: Path, monkeypatch:
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(root / "other"))
     foreign(root / "other", np.zeros((21, 4)), np.full((20, 1), 0.37))
     refuses("action 0 is 0.37, none of its choices, 0, 1", convert_dataset, "theirs-v0", plant)
+
+
+def test_actions_that_a_task_clips_are_clipped_if_asked(root: Path, capsys: Capsys) -> None:
+    actions = np.linspace(-3, 3, 20)[:, None]  # the task takes -2 … 2
+    foreign(root, np.zeros((21, 3)), actions)
+    words = "import", "minari:theirs-v0", "--plant", "gymnasium:Pendulum-v1", "--output", root / "theirs.h5"
+    told = refused(capsys, *words)
+    assert "step 0: action action 0 is -3, beyond the task's -2 … 2; it" in told
+    assert "give --clip-actions" in told
+    assert "warning: 8 actions were clipped" in done(capsys, *words, "--clip-actions")
+    stored = read_record(root / "theirs.h5")[1]["action"][0]
+    np.testing.assert_allclose(stored, np.clip(actions / 2, -1, 1), rtol=1e-6)
 
 
 @pytest.mark.parametrize("rate", [1e300, 1e-9, float("inf")])

@@ -110,6 +110,16 @@ def test_a_public_name_that_nothing_uses_is_refused(
     registry.load(f"{tmp_path / 'mine.py'}:Mine")
 
 
+def test_all_such_names_are_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from replaybench.envs.ode.plant import OdePlant\n\nclass Mine(OdePlant):\n"
+        "    freqency = 100\n    perodic = (True,)\n\n    def start(self, uniform):\n        return uniform\n"
+    )
+    told = r"no freqency \(.* frequency\?\), perodic \(.* periodic\?\), start \(.* start_spread\?\), so that"
+    with pytest.raises(UserError, match=told):
+        PLANTS.load(f"{tmp_path / 'mine.py'}:Mine")
+
+
 def test_paths_are_as_short_as_can_be(tmp_path: Path) -> None:
     assert canonical("./a/../mine.py:Mine") == "mine.py:Mine"
     assert canonical("./own.py:Mine:slow") == "own.py:Mine:slow"

@@ -120,11 +120,6 @@ class OdePlant(Plant):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "start" in vars(cls):
-            raise UserError(
-                f"plant {cls.__name__}: equations have no method start; declare start_spread, the half-width of the "
-                "range of each state around initial_state"
-            )
         _compile_functions(cls)
 
     def params(self) -> Params:
@@ -170,6 +165,11 @@ class OdePlant(Plant):
     def _check_declarations(self) -> None:
         super()._check_declarations()
         plant = type(self).__name__
+        if hasattr(self, "start"):
+            raise UserError(
+                f"plant {plant}: equations have no method start; declare start_spread, the half-width of the range of "
+                "each state around initial_state"
+            )
         if not self.chooses_step:  # `step_choice` would call functions that may be wrong
             check_scalar(self, "max_substep")
         for name in (*_PER_STATE, *(_GRID if self.grid_nodes else ()), *["start_spread"] * bool(self.start_spread)):
