@@ -1,4 +1,4 @@
-"""Score stored results against the references of today: python benchmarks/evidence/rescore.py [STUDY …]
+"""Score stored results against the references of today: python -m benchmarks.evidence.rescore [STUDY …]
 
 Rewards stay what they are; references, μ_r and all that follows from them are computed anew, the results say so in
 their attribute `rescored`, and the figures of curves and scores are drawn again (not those of policies, which are not
@@ -7,20 +7,14 @@ stored). Without arguments, all studies under `benchmarks/results` whose plants 
 
 import datetime
 import sys
-import tomllib
-from pathlib import Path
 
 import numpy as np
 import xarray as xr
 
+from benchmarks.evidence.redraw import RESULTS, redraw
 from replaybench.data.run_folder import RunFolder
 from replaybench.experiments.results_file import read_results, rescore, write_results
-from replaybench.experiments.study import Study
-from replaybench.reports.figures.all_figures import draw_figures
-from replaybench.runtime.configuration import build
 from replaybench.runtime.version import NUMERICS_VERSION
-
-RESULTS = Path(__file__).parents[1] / "results"
 
 
 def rescored(old: xr.Dataset) -> xr.Dataset:
@@ -39,8 +33,7 @@ def main() -> None:
             continue
         new = rescored(old)
         write_results(folder.results, new)
-        study = build(Study, tomllib.loads(folder.study.read_text(encoding="utf-8")), str(folder.study))
-        draw_figures(new, folder, study.cells())
+        redraw(folder)
         print(
             f"{name}: dynamic programming {old['reference_dp'].values.ravel()} → {new['reference_dp'].values.ravel()}"
         )

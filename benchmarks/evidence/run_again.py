@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 import tyro
 
-from benchmarks.evidence.rescore import RESULTS
+from benchmarks.evidence.redraw import RESULTS, redraw
 from replaybench.api import sweep
 from replaybench.data.run_folder import RunFolder
 from replaybench.experiments.dataset import AXES, add_scores
 from replaybench.experiments.results_file import read_results, write_results
 from replaybench.experiments.study import Grid, Study, read_study
-from replaybench.reports.figures.all_figures import draw_figures
 from replaybench.runtime.atomic import write_text
 
 
@@ -52,10 +51,7 @@ def replace(stored: RunFolder, new: RunFolder) -> None:
     others = {cell: told for cell, told in facts["cells"].items() if cell in old["cell"].values}
     write_results(stored.results, old)
     write_text(stored.provenance, json.dumps({**facts, "cells": {**others, **newer["cells"]}}, indent=2) + "\n")
-    kept = set(stored.path.glob("figures/*"))
-    draw_figures(old, stored, read_study(stored.study).cells())
-    for figure in set(stored.path.glob("figures/*")) - kept:  # not shown in any document
-        figure.unlink()
+    redraw(stored)
 
 
 def main(study: str, learner: str, strategy: tuple[str, ...], work: Path, workers: int = 1) -> None:

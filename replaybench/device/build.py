@@ -5,7 +5,6 @@ the source, all headers, the options and, for GPUs, the version of the compiler.
 """
 
 import ctypes
-import hashlib
 import os
 import subprocess
 import tempfile
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from replaybench.runtime.errors import UserError
-from replaybench.runtime.kernel import cache_dir
+from replaybench.runtime.kernel import cache_dir, machine_code_hash
 
 SOURCE: Final = Path(__file__).parent / "source"
 THREADS: Final = 256
@@ -90,13 +89,11 @@ def struct(**fields: Any) -> ctypes.Structure:
     return made
 
 
-def _cached(source: str, options: Iterable[str], ending: str, compile_to: Callable[[Path], Any]) -> Path:
+def _cached(source: str | bytes, options: Iterable[str], ending: str, compile_to: Callable[[Path], Any]) -> Path:
     """Return the path of the compiled code in the cache folder, and compile the source if it is missing there."""
-    digest = hashlib.sha256("\0".join([source, *options]).encode())
-    for path in sorted(SOURCE.glob("*.cuh")):
-        digest.update(path.read_bytes())
+    headers = (path.read_bytes() for path in sorted(SOURCE.glob("*.cuh")))
     folder = cache_dir() / "device"
-    target = folder / f"{digest.hexdigest()[:24]}{ending}"
+    target = folder / f"{machine_code_hash(source, *options, *headers)}{ending}"
     if not target.exists():
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -123,5 +120,4 @@ def linked_code(parts: Sequence[bytes], architecture: str) -> bytes:
         path.write_bytes(bytes(Linker(*map(ObjectCode.from_ltoir, parts), options=options).link("cubin").code))
 
     key = [architecture, "linked", str(nvjitlink.version())]
-    digests = "".join(hashlib.sha256(part).hexdigest() for part in parts)
-    return _cached(digests, key, ".linked", link_to).read_bytes()
+    return _cached(b"".join(parts), key, ".linked", link_to).read_bytes()

@@ -70,9 +70,13 @@ _SETTINGS: Final = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "EN
 """Numba's settings that change machine code but are missing in Numba's cache keys."""
 
 
-def compiler() -> str:
-    """Return the versions of the compiler, and the settings that Numba's cache keys omit, as one string."""
-    return repr([numba.__version__, llvmlite.__version__, np.__version__, *(getattr(config, s) for s in _SETTINGS)])
+def machine_code_hash(*parts: str | bytes) -> str:
+    """Return a hash of the compiler and of all parts from which machine code is made: sources, files and options."""
+    versions = [numba.__version__, llvmlite.__version__, np.__version__, *(getattr(config, s) for s in _SETTINGS)]
+    content = hashlib.sha256(repr(versions).encode())
+    for part in parts:
+        content.update(b"\0" + (part.encode() if isinstance(part, str) else part))
+    return content.hexdigest()[:20]
 
 
 @functools.cache
@@ -86,10 +90,7 @@ def kernel_digest(file: Path) -> str:
         if (path := left.pop()) not in reached:
             reached.add(path)
             left += _imports(path)
-    content = hashlib.sha256(compiler().encode())
-    for path in sorted(reached):
-        content.update(_source(path).encode())
-    return content.hexdigest()[:16]
+    return machine_code_hash(*map(_source, sorted(reached)))
 
 
 @functools.cache

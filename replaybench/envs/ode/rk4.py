@@ -13,7 +13,6 @@ cannot index the result of a `rhs` that returns numbers of different types, such
 
 import contextlib
 import functools
-import hashlib
 import math
 import re
 import sys
@@ -33,7 +32,7 @@ from numpy.typing import ArrayLike, NDArray
 from replaybench.runtime.atomic import store_text
 from replaybench.runtime.configuration import STEPS
 from replaybench.runtime.function_hash import content_hash, importable
-from replaybench.runtime.kernel import cache_dir, cached_next_to_source, compiler
+from replaybench.runtime.kernel import cache_dir, cached_next_to_source, machine_code_hash
 
 
 @intrinsic
@@ -244,10 +243,9 @@ def _kernel(
     rhs, reward, project, terminated = functions
     source = _unroll(template, states, equations, actions)
     content = content_hash((*functions, scratch, scratch_bits), exact=True)
-    made_of = f"{compiler()} {states} {actions} {BLOCK} {content} {source}"
     # The file has the name of the class that defines `rhs`: plants that differ only in parameters share it.
     owner = re.sub(r"\W", "_", rhs.__qualname__.rpartition(".")[0] or plant)
-    name = f"{owner}_{hashlib.sha256(made_of.encode()).hexdigest()[:20]}"
+    name = f"{owner}_{machine_code_hash(content, source, f'{states} {actions} {BLOCK}')}"
     path = cache_dir() / "kernels" / f"{name}.py"
     values = {
         "rhs": rhs, "reward_of": reward, "project": project, "terminated_of": terminated, "scratch": scratch,
