@@ -58,7 +58,7 @@ def network_weights(loss: CriticLoss, batch: int) -> tuple[Floats32, Floats32]:
 class Window(NamedTuple):
     """The observations of each sampled step and of the steps before it, for recurrent policies.
 
-    A window has up to W successive steps. M is the number of members (independent learners), and B the batch size.
+    A window has up to W successive steps. M is the number of members, and B the batch size.
 
     Attributes:
         observation: Observations of each window, the oldest first; float32, shape `[M, B, W, S]`. Entries after the
@@ -152,8 +152,8 @@ class TraceRule:
     """Callbacks by which a learner maintains K values, called traces, for each step in the buffer.
 
     A trace may depend on later steps of the episode, as the return estimate of Retrace does. The callbacks of this base
-    class do nothing. A slot is an index in the buffer, and −1 stands for no slot. M is the number of members
-    (independent learners), and N the capacity of the buffer.
+    class do nothing. A slot is an index in the buffer, and −1 stands for no slot. M is the number of members,
+    and N the capacity of the buffer.
 
     Most callbacks have these arguments:
         values: Traces of all stored steps, in the order of `names`; float32, shape `[M, N, K]`. A callback may write

@@ -1,6 +1,6 @@
 """Files of learned policies in the safetensors format.
 
-A policy file contains the named weights of all members (independent learners) and a JSON object of metadata. The first
+A policy file contains the named weights of all members and a JSON object of metadata. The first
 axis of each array is the member. The format holds numbers and text only, so a file from an unknown source is safe to
 open. A checksum covers metadata and weights.
 """
@@ -88,7 +88,7 @@ def failed_members(weights: Mapping[str, np.ndarray]) -> list[int]:
 
 
 def take_members(path: Path, weights: Mapping[str, np.ndarray], members: Collection[int]) -> dict[str, np.ndarray]:
-    """Return the weights of the given members (independent learners) of a policy file, in the given order.
+    """Return the weights of the given members of a policy file, in the given order.
 
     Call this function before stored weights are used, because it refuses members whose training diverged.
 

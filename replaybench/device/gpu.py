@@ -50,7 +50,7 @@ def machine_code(program: Program, capability: tuple[int, int]) -> bytes:
 class GPU:
     """A GPU that runs a training program.
 
-    If not all members (independent learners) fit into the memory of the GPU, the GPU computes several groups of
+    If not all members fit into the memory of the GPU, the GPU computes several groups of
     members, one after the other.
 
     Args:
@@ -90,7 +90,7 @@ class GPU:
         return found
 
     def describe(self, ends: NDArray[np.uint32]) -> Floats:
-        """Return what the buffers of M members (independent learners) contain.
+        """Return what the buffers of M members contain.
 
         Args:
             ends: Serial number of the last experience of each of K groups, from the oldest; uint32, `[M, K]`.
@@ -104,7 +104,7 @@ class GPU:
         return found
 
     def fetch(self, *places: slice, members: int | None = None) -> None:
-        """Copy memory of members (independent learners) from the GPU to the host.
+        """Copy memory of members from the GPU to the host.
 
         Args:
             places: Byte ranges of a member's memory. By default all bytes are copied.
@@ -128,7 +128,7 @@ class GPU:
         self._tables.clear()
 
     def _run(self, kernel: Any, shared: int, numbers: Iterable[int], *arrays: np.ndarray) -> None:
-        """Run a kernel with `shared` bytes of shared memory for all M members (independent learners).
+        """Run a kernel with `shared` bytes of shared memory for all M members.
 
         The arguments of the kernel are the settings, the memory of the members, `numbers` and `arrays`. The arrays
         `[M, …]` are copied to the GPU and back.

@@ -1,4 +1,4 @@
-"""Training programs for a GPU: C++ source, settings, and the memory of all members (independent learners).
+"""Training programs for a GPU: C++ source, settings, and the memory of all members.
 
 The class `Host` runs the same source on the CPU, for tests.
 """
@@ -44,7 +44,7 @@ class Schedule:
 
 
 class Rounds(NamedTuple):
-    """The scores of M members (independent learners) in some rounds, which are training episodes or iterations.
+    """The scores of M members in some rounds, which are training episodes or iterations.
 
     All arrays are float64 `[M, rounds]`, with NaN where there is no result.
 
@@ -109,7 +109,7 @@ class Program:
         buffers.start(self.part("replay"))
 
     def part(self, name: str) -> Memory:
-        """Return a view of one part of the memory of all M members (independent learners), `[M, bytes]`.
+        """Return a view of one part of the memory of all M members, `[M, bytes]`.
 
         The part `run` contains the state of the plant and counters, `hot` the parameters, `cold` the moments of Adam,
         and `replay` the buffer.
@@ -131,7 +131,7 @@ class Program:
     def fetch(self, learner: Learner | None = None) -> Learner:
         """Copy the networks and optimiser moments from the program's memory into a learner, and return the learner.
 
-        By default this is the learner of the program. A given `learner` may have fewer members (independent learners)
+        By default this is the learner of the program. A given `learner` may have fewer members
         than the program. It gets the networks of the first members.
         """
         device = self.device_learner if learner is None else DeviceLearner(learner)
@@ -180,7 +180,7 @@ class Host:
 
 
 def members_at_once(program: Program, free: int) -> int:
-    """Return how many members (independent learners) fit into `free` bytes, or raise `UserError` if none fits."""
+    """Return how many members fit into `free` bytes, or raise `UserError` if none fits."""
     each = int(program.memory.shape[1])
     if each > free:
         raise UserError(

@@ -81,7 +81,7 @@ class Claim:
     printed: str = ""
 
     def cells(self) -> tuple[list[Cell], list[Cell]]:
-        """Return the cells (combinations of settings) that enter the contrast with positive and with negative sign.
+        """Return the cells that enter the contrast with positive and with negative sign.
 
         The cells have the paper's number of seeds and episodes. If the seeds of a cell are divided into several blocks,
         only the first block is included.
@@ -90,7 +90,7 @@ class Claim:
         return cells[: len(self.plus)], cells[len(self.plus) :]
 
     def presets(self) -> list[str]:
-        """Return the preset of each cell (combination of settings) in the contrast, with positive cells first."""
+        """Return the preset of each cell in the contrast, with positive cells first."""
         return [place.get("preset", self.preset) for place in self.places()]
 
     @property

@@ -126,7 +126,7 @@ def read_evidence(path: Path) -> Evidence:
 
 
 def measured(evidence: Evidence, cell: Cell, measure: str) -> Floats:
-    """Return a measure of a cell (combination of settings), `[seeds]`, with NaN for failed or missing runs.
+    """Return a measure of a cell, `[seeds]`, with NaN for failed or missing runs.
 
     `measure` is a name such as "final"; `Claim.measure` lists all of them.
     """
@@ -238,7 +238,7 @@ def _of(claim: Claim, runs: Sequence[Evidence], root_seed: int, episodes: int) -
 
 @dataclass(frozen=True)
 class _Sample:
-    """The measure of a cell (combination of settings) by seed, the number of failed runs, and the run folders used."""
+    """The measure of a cell by seed, the number of failed runs, and the run folders used."""
 
     values: dict[int, float]
     failed: int

@@ -52,7 +52,7 @@ class Paper:
 
     Attributes:
         title: Authors, year, title and journal.
-        seeds: Number of seeds per cell (combination of settings) in the paper.
+        seeds: Number of seeds per cell in the paper.
         scales: Settings of the studies, by scale. Settings under the key `study` apply to all scales.
         reduced: Sentences that describe differences from the paper at any scale.
         reduced_on: Further sentences that apply to studies on one plant, by the plant's name.

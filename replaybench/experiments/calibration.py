@@ -98,7 +98,7 @@ def estimate(
     compiles: bool = False,
     progress: Callable[[int, int], object] = lambda done, due: None,
 ) -> Estimate:
-    """Estimate how long the unfinished cells (combinations of settings) of a study take on this machine.
+    """Estimate how long the unfinished cells of a study take on this machine.
 
     Args:
         cells: The cells that are still to be computed.

@@ -57,7 +57,7 @@ class _CheckpointFacts:
 
 
 class CellRun:
-    """A running cell (combination of settings), which trains M members (runs with different seeds) together.
+    """A running cell, which trains M members (runs with different seeds) together.
 
     Training proceeds in E rounds. A round is one episode of every member if updates follow episodes. If updates follow
     a number of steps, a round is an iteration. An iteration has as many steps as the longest episode, so at least one
@@ -302,7 +302,7 @@ def stored_fields(plant: Plant, noise: bool = False, observe: Sequence[str] = ()
 
 
 def make_agent(cell: Cell, plant: Plant) -> Learner:
-    """Build the learner of a cell (combination of settings), with stored initial weights if the study names them."""
+    """Build the learner of a cell, with stored initial weights if the study names them."""
     learner, config = load_learner(cell.learner)
     task = make_task(plant, cell.frequency, cell.discount, cell.observe)
     settings = build(config, cell.settings, f"settings of {cell.learner}")
@@ -319,7 +319,7 @@ def make_agent(cell: Cell, plant: Plant) -> Learner:
 def run_cell(
     cell: Cell, folder: Path, buffers: Buffers, checkpoint_seconds: float = 60.0, report: Report = lambda _: True
 ) -> bool:
-    """Run a cell (combination of settings) from its start or checkpoint to its end, and write its files.
+    """Run a cell from its start or checkpoint to its end, and write its files.
 
     Args:
         buffers: How the replay buffers are stored at the end: "final", "compressed" or "none".

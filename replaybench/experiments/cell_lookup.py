@@ -31,7 +31,7 @@ _TOLERANCE: Final = 1e-9
 
 
 def cells_of(folder: RunFolder) -> list[Cell]:
-    """Read the cells (combinations of settings) of a study from `provenance.json` in a run folder."""
+    """Read the cells of a study from `provenance.json` in a run folder."""
     if not folder.study.is_file():
         raise no_run_folder(folder.path)
     table = read_json(folder.provenance).get("cells")
@@ -55,7 +55,7 @@ def no_run_folder(path: Path) -> UserError:
 def find_file(
     path: Path, member: int | None, *names: str, options: Mapping[str, str] | None = None, **chosen: Any
 ) -> tuple[Path, int | None]:
-    """Find a file of the only cell (combination of settings) in a run folder that has the chosen values.
+    """Find a file of the only cell in a run folder that has the chosen values.
 
     If `path` is a file, the path is returned unchanged.
 

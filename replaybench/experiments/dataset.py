@@ -73,7 +73,7 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
     """Build the dataset of results from the score files of a study's cells.
 
     Args:
-        cells: All cells (combinations of settings) of the study. Values of cells without a score file stay NaN.
+        cells: All cells of the study. Values of cells without a score file stay NaN.
         references: Scores of the reference controllers by plant, control rate and noise.
         folders: Folder of each cell, by the cell's id.
     """

@@ -49,7 +49,7 @@ class Parts(NamedTuple):
 
 
 def device_program(cell: Cell, parts: Parts) -> Program:
-    """Generate the GPU program of a cell (combination of settings).
+    """Generate the GPU program of a cell.
 
     Raises:
         UserError: The GPU does not support a setting of the cell. The message names alternatives.
@@ -73,7 +73,7 @@ def device_program(cell: Cell, parts: Parts) -> Program:
 
 
 class DeviceCell:
-    """The part of a running cell (combination of settings) that a GPU computes.
+    """The part of a running cell that a GPU computes.
 
     Args:
         parts: Components of the cell. The arrays of the replay buffers become views of a copy of the GPU's memory.

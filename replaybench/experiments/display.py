@@ -41,7 +41,7 @@ _POINTS: Final = 200
 
 @dataclass
 class CellHistory:
-    """The progress of one cell (combination of settings) of a study.
+    """The progress of one cell of a study.
 
     Attributes:
         points: Learning curve, as pairs of a number of finished episodes and the mean reward since the previous pair.
@@ -65,7 +65,7 @@ class CellHistory:
 
 
 class History:
-    """The progress of all cells (combinations of settings) of a sweep, updated by the sweep's events.
+    """The progress of all cells of a sweep, updated by the sweep's events.
 
     Attributes:
         cells: Progress of each cell by its id, in the study's order.
@@ -109,7 +109,7 @@ class History:
 
     @property
     def complete(self) -> int:
-        """The number of complete cells (combinations of settings)."""
+        """The number of complete cells."""
         return sum(known.complete for known in self.cells.values())
 
     @property
@@ -223,7 +223,7 @@ def seconds_left(
 ) -> float | None:
     """Estimate the remaining time of a sweep in seconds, or return None if no cell was observed.
 
-    The duration of a step in an incomplete cell (combination of settings) is estimated from the most similar cells.
+    The duration of a step in an incomplete cell is estimated from the most similar cells.
 
     Args:
         seen: Observed cells, each with a time in seconds and the number of episodes finished in this time.
@@ -258,7 +258,7 @@ ProgressForm = Literal["bar", "lines", "json", "none"]
 
 
 class TensorBoard:
-    """A writer of TensorBoard event files, with one folder for each cell (combination of settings) of a study."""
+    """A writer of TensorBoard event files, with one folder for each cell of a study."""
 
     def __init__(self, folder: Path, cells: dict[str, Cell]) -> None:
         need("tensorboardX", "--tensorboard needs the extra: pip install 'replaybench[tensorboard]'")
@@ -282,7 +282,7 @@ class TensorBoard:
                 self._writers[key].add_scalar(name, value, round(state.steps))
 
     def finish(self, key: str) -> None:
-        """Close the event file of the cell (combination of settings) with the id `key`."""
+        """Close the event file of the cell with the id `key`."""
         if key in self._writers:
             self._writers.pop(key).close()
 
@@ -300,7 +300,7 @@ class Display:
     """A context manager that displays the progress of a sweep and writes the sweep's journal of events.
 
     Args:
-        cells: All cells (combinations of settings) of the sweep, including complete cells.
+        cells: All cells of the sweep, including complete cells.
         todo: Cells that are still to be computed.
         form: Form of the progress; by default a progress bar in terminals and notebooks, and plain lines elsewhere.
         tensorboard: Folder for TensorBoard event files; None for no such files.
@@ -358,7 +358,7 @@ class Display:
         self._show(new)
 
     def advance(self, key: str, state: Round) -> None:
-        """Report a finished training episode or iteration of the cell (combination of settings) with the id `key`."""
+        """Report a finished training episode or iteration of the cell with the id `key`."""
         if new := self._journal.round(key, state, self._cells[key].episodes):
             self._write(new)
             if self._board is not None:
@@ -370,7 +370,7 @@ class Display:
         self._write(event("reference", **point, random=float(ends.random), dp=float(ends.dp), usable=ends.usable))
 
     def complete(self, key: str) -> None:
-        """Report that the cell (combination of settings) with the id `key` is complete."""
+        """Report that the cell with the id `key` is complete."""
         if self._board is not None:
             self._board.finish(key)
         self._write(event("complete", cell=key))

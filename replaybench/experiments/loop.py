@@ -40,7 +40,7 @@ def training_steps(agent: Learner, replay: Replay, episodes: LiveEpisodes, steps
 
 
 def begin(agent: Learner, episodes: LiveEpisodes, chosen: Bools, episode: int) -> None:
-    """Begin a training episode of the members (independent learners) that the mask `chosen` selects."""
+    """Begin a training episode of the members that the mask `chosen` selects."""
     agent.start_episode(episode, chosen)
     episodes.begin(chosen)
 

@@ -48,7 +48,7 @@ _FIGURE_BYTES: Final = (500_000, 180_000)
 
 @dataclass(frozen=True)
 class Plan:
-    """The cells (combinations of settings) of a sweep, and the memory and disk space that the sweep needs.
+    """The cells of a sweep, and the memory and disk space that the sweep needs.
 
     Attributes:
         open: Cells that are still to be computed.
@@ -72,7 +72,7 @@ class Plan:
 
 
 def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
-    """List a study's cells (combinations of settings), and estimate memory and disk space of the unfinished cells.
+    """List a study's cells, and estimate memory and disk space of the unfinished cells.
 
     Memory is estimated as if the largest tasks ran at the same time.
     """
@@ -97,7 +97,7 @@ def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
 
 
 def _unfinished(cells: Sequence[Cell], folder: RunFolder) -> tuple[list[Cell], dict[str, Cell]]:
-    """Return the cells (combinations of settings) to compute, and those whose results are copied, as in `shared`."""
+    """Return the cells to compute, and those whose results are copied, as in `shared`."""
     same = shared(cells, folder)
     return [cell for cell in cells if cell.id not in same and not folder.finished(cell.id)], same
 
@@ -139,7 +139,7 @@ def _bytes(cell: Cell, built: dict[str, tuple[Replay, int, int, int]]) -> tuple[
 
 
 def shared(cells: Sequence[Cell], folder: RunFolder) -> dict[str, Cell]:
-    """Map the ids of unfinished cells (combinations of settings) to other cells with equal runs.
+    """Map the ids of unfinished cells to other cells with equal runs.
 
     Results of the other cells can be copied. Cells without such a partner are left out.
     """
@@ -159,7 +159,7 @@ def _never_fills(cell: Cell) -> bool:
 
 
 def same_runs(cells: Sequence[Cell], contents_only: bool = False) -> list[list[Cell]]:
-    """Group the cells (combinations of settings) whose runs are equal, because their replay buffers never fill.
+    """Group the cells whose runs are equal, because their replay buffers never fill.
 
     If `contents_only`, cells that store equal experiences but sample differently are grouped, too.
     """
@@ -215,7 +215,7 @@ def check_room(plan: Plan, folder: RunFolder, local: bool = True) -> str:
 
 
 def for_each(cells: Sequence[Cell], value: Callable[[Cell], T]) -> list[T]:
-    """Apply a function to each cell (combination of settings), or reuse the result if only the seeds differ."""
+    """Apply a function to each cell, or reuse the result if only the seeds differ."""
     known: dict[Any, T] = {}
     for cell in cells:
         if cell.configuration not in known:

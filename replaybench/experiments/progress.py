@@ -24,7 +24,7 @@ from replaybench.runtime.quantities import duration
 
 
 class Round(NamedTuple):
-    """The state of a cell (combination of settings) of a study after a training episode or iteration.
+    """The state of a cell of a study after a training episode or iteration.
 
     A cell trains several members, which are runs with different seeds. An iteration is a fixed number of steps, which
     equals the largest possible length of an episode.
@@ -69,7 +69,7 @@ class Journal:
         The event contains the mean reward since the last event.
 
         Args:
-            key: Id of the cell (combination of settings).
+            key: Id of the cell.
             state: State of the cell after an episode or iteration.
             of: Number of episodes or iterations in the whole run.
         """

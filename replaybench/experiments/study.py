@@ -215,7 +215,7 @@ class Study:
         return [Grid(**{axis: getattr(table, axis) or lists[axis] for axis in AXES}) for table in tables]
 
     def cells(self) -> list[Cell]:
-        """Return the cells (combinations of settings) of the study, without duplicates, in the order of the lists.
+        """Return the cells of the study, without duplicates, in the order of the lists.
 
         Raises:
             UserError: A name is unknown, or settings do not fit together.
@@ -556,7 +556,7 @@ def _without_left_out(table: Mapping[str, Any], changes: Mapping[str, Any]) -> d
 
 
 def reference_cells(cells: Iterable[Cell]) -> dict[tuple[str, float, float], Cell]:
-    """Return, for each plant, control rate and noise, the cell (combination of settings) with the greatest discount.
+    """Return, for each plant, control rate and noise, the cell with the greatest discount.
 
     Reference controllers, such as random control, are scored on this cell's plant, with its discount.
     """

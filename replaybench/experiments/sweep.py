@@ -51,7 +51,7 @@ class Outcome(NamedTuple):
     """The outcome of a sweep.
 
     Attributes:
-        data: Results of the finished cells (combinations of settings).
+        data: Results of the finished cells.
         figures: Paths of the figures.
         status: Exit status, which is 0 without interruption, 130 after Ctrl-C, or 143 after SIGTERM.
     """
@@ -90,7 +90,7 @@ def run_sweep(
 
     Args:
         cluster: Address of a Dask scheduler, whose workers are used instead of local workers; or None.
-        checkpoint_seconds: Interval between checkpoints of each running cell (combination of settings) in seconds.
+        checkpoint_seconds: Interval between checkpoints of each running cell in seconds.
         figures: Functions for figures. By default, no figures are drawn.
         rivals: Whether missing scores of rivals, such as a tuned PID controller, are computed.
     """
@@ -248,7 +248,7 @@ def _reference_task(
 
 
 def share(source: Cell, cell: Cell, folder: RunFolder) -> None:
-    """Copy results of a finished cell (combination of settings) to the folder of another cell with equal runs.
+    """Copy results of a finished cell to the folder of another cell with equal runs.
 
     Replay buffers are not copied.
     """

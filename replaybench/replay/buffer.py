@@ -103,7 +103,7 @@ class _BatchArrays:
 
 
 class Replay:
-    """The replay buffers of M members (independent learners), which use the same replay strategy.
+    """The replay buffers of M members, which use the same replay strategy.
 
     Args:
         strategy: Strategy that decides which experiences are stored, sampled and weighted.
@@ -257,7 +257,7 @@ class Replay:
     def sample(self, context: Context | None = None, updates: int = 1) -> ReplayBatch:
         """Sample one batch of each member's experiences for each of `updates` successive updates.
 
-        Arrays of the batch have the shape `[M·U, B, …]` for M members (independent learners), U updates and B samples.
+        Arrays of the batch have the shape `[M·U, B, …]` for M members, U updates and B samples.
         Row m·U + u belongs to update u of member m. If a member's buffer is empty, the member's samples, weights and
         learning-rate factor are 0. The next call overwrites the arrays.
 

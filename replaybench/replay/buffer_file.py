@@ -1,7 +1,7 @@
 """Functions that prepare the contents of buffer files and load buffers from them.
 
-A loaded `Replay` draws the same samples as the saved one. A file contains the buffers of several members (independent
-learners). Single members can be loaded. The page docs/reference/buffer-format.md describes the format.
+A loaded `Replay` draws the same samples as the saved one. A file contains the buffers of several members. Single
+members can be loaded. The page docs/reference/buffer-format.md describes the format.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -88,7 +88,7 @@ def load_replay(
 
     Args:
         path: A buffer file, written by a sweep or from a `Replay`.
-        members: Numbers of the members (independent learners) whose buffers are loaded. None loads all members.
+        members: Numbers of the members whose buffers are loaded. None loads all members.
         model: Model of plant and policy, which a strategy with `Synth` needs to store further experiences.
         traces: Trace rule of the learner that filled the buffer, if the file contains traces.
         strategy: The file's strategy in its notation. It is required if a class of the strategy is in a user's Python

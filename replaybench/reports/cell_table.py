@@ -63,7 +63,7 @@ def cell_table(folder: RunFolder, results: xr.Dataset | None) -> FittedTable:
 
 
 def _finals(data: xr.Dataset) -> dict[str, tuple[float, int]]:
-    """Return mean final score and number of failed runs of each cell (combination of settings), by the cell's id."""
+    """Return mean final score and number of failed runs of each cell, by the cell's id."""
     if "cell" not in data.coords:
         return {}
     blocks = [*data["block"].values.tolist(), data.sizes["seed"]]
@@ -80,7 +80,7 @@ def _finals(data: xr.Dataset) -> dict[str, tuple[float, int]]:
 
 
 def _progress(folder: RunFolder, cell: Cell) -> tuple[str, float, int]:
-    """Return the progress of a cell (combination of settings) as text, its final reward, and its number of failed runs.
+    """Return the progress of a cell as text, its final reward, and its number of failed runs.
 
     If the cell is not complete, the reward is NaN and the number is −1.
     """
@@ -130,7 +130,7 @@ def show_plan(
 
     Args:
         cluster: Address of a Dask scheduler. If None, the sweep runs on this machine.
-        measure: Whether to measure unknown speeds of cells (combinations of settings), for a few seconds each.
+        measure: Whether to measure unknown speeds of cells, for a few seconds each.
 
     Raises:
         UserError: The sweep needs more memory or disk space than is free.

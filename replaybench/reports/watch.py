@@ -65,12 +65,12 @@ def _plain(console: Console, history: RunHistory) -> None:
 
 
 def view(history: RunHistory, rows: int) -> RenderableType:
-    """Return the progress of a sweep as a line above a table of at most `rows` cells (combinations of settings)."""
+    """Return the progress of a sweep as a line above a table of at most `rows` cells."""
     return Group(header(history), cell_rows(history, rows))
 
 
 def header(history: RunHistory) -> Text:
-    """Return a line with finished cells (combinations of settings), failed runs and the remaining time of a sweep."""
+    """Return a line with finished cells, failed runs and the remaining time of a sweep."""
     cells, failed = history.cells.values(), history.failed
     running = sum(known.done > 0 and not known.complete for known in cells)
     parts = [f"{history.study}: {history.state}", f"{history.complete}/{len(cells)} cells"]

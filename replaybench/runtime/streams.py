@@ -90,7 +90,7 @@ def _fill_normal(state: NDArray[np.uint64], rows: NDArray[np.int64], out: NDArra
 
 
 class Stream:
-    """The random streams of M members (independent learners) for one purpose.
+    """The random streams of M members for one purpose.
 
     Args:
         root: Root seed of the study.

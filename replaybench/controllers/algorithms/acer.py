@@ -150,7 +150,7 @@ def numbers_of(config: ACERConfig, task: Task) -> ACERNumbers:
 class ACER(Learner):
     """Actor-critic with experience replay (ACER, Wang et al. 2017) for continuous actions.
 
-    M members (independent learners) are trained together. Each member has a policy, an average policy, and networks for
+    M members are trained together. Each member has a policy, an average policy, and networks for
     the value V and for the advantage A (or the action value Q).
     """
 

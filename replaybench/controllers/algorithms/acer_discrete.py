@@ -118,7 +118,7 @@ def numbers_of(config: ACERDiscreteConfig, discount: float) -> ACERDiscreteNumbe
 class ACERDiscrete(Learner):
     """Actor-critic with experience replay (ACER, Wang et al. 2017) for discrete actions.
 
-    M members (independent learners) are trained together. Each member has a policy, an average policy and a critic.
+    M members are trained together. Each member has a policy, an average policy and a critic.
 
     Raises:
         UserError: There are more than 1000 actions, or the setting `levels` is below 2 or does not match the plant's

@@ -20,7 +20,7 @@ FIELD = "memory"
 
 
 class Memory:
-    """The states of a learner's recurrent networks in the current episodes of M members (independent learners).
+    """The states of a learner's recurrent networks in the current episodes of M members.
 
     The states of all networks of a member are concatenated to one row of H numbers.
 

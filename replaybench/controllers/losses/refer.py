@@ -124,7 +124,7 @@ RECOUNT: Final = 1000
 
 
 class FarCount(TraceRule):
-    """A rule that counts far-policy steps in the buffer of each of M members (independent learners).
+    """A rule that counts far-policy steps in the buffer of each of M members.
 
     A step is far-policy if its importance weight lies outside (1/c_max, c_max) (Novati & Koumoutsakos 2019). The buffer
     stores two numbers (traces) with every step. They are `rho`, the latest importance weight, and `far`, which is 1 if

@@ -17,7 +17,7 @@ from replaybench.runtime.kernel import kernel
 class Experiences(NamedTuple):
     """The arrays of a batch, as compiled updates take them.
 
-    Each row contains B samples of one of M members (independent learners). A batch for U updates has M·U rows, and row
+    Each row contains B samples of one of M members. A batch for U updates has M·U rows, and row
     m·U + u is for update u of member m. The suffix `tm1` means step t − 1, and `t` the next step.
 
     Attributes:

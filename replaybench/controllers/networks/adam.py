@@ -17,7 +17,7 @@ moments of inactive units would become subnormal numbers, with which arithmetic 
 
 
 class Adam(NamedTuple):
-    """The moments and settings of Adam for a network that M members (independent learners) have.
+    """The moments and settings of Adam for a network that M members have.
 
     Attributes:
         first: First moments of the P parameters of each member's network, shape `[M, P]`.

@@ -89,7 +89,7 @@ class LSTMShape:
 
 
 class PopulationLSTM:
-    """The LSTM layers of M members (independent learners), all of the same shape.
+    """The LSTM layers of M members, all of the same shape.
 
     Attributes:
         parameters: P parameters of each member, shape `[M, P]`, layer by layer. A layer with U units has weights

@@ -1,4 +1,4 @@
-"""Multilayer perceptrons of M members (independent learners), with forward and backward pass.
+"""Multilayer perceptrons of M members, with forward and backward pass.
 
 Every compiled function handles one member, and the update of a learner loops over the members. The weights, gradients
 and Adam moments of one member (about 100 kB) then stay in the processor's cache. The results of a member have the same
@@ -186,7 +186,7 @@ class Shape:
 
 
 class PopulationMLP:
-    """The fully connected networks of M members (independent learners), all of the same shape.
+    """The fully connected networks of M members, all of the same shape.
 
     Attributes:
         parameters: P parameters of each member, shape `[M, P]`, layer by layer. A layer has weights `[in, out]`, biases

@@ -72,7 +72,7 @@ Inputs = AnyFloats | Histories
 
 
 class TrainState(NamedTuple):
-    """The arrays that compiled updates need to train a network, for all members (independent learners).
+    """The arrays that compiled updates need to train a network, for all members.
 
     Attributes:
         network: Parameters and gradients of the network, a `Network` or `RecurrentNetwork`.

@@ -112,7 +112,7 @@ class RecurrentShape:
 
 
 class PopulationRecurrent:
-    """The recurrent networks of M members (independent learners), all of the same shape.
+    """The recurrent networks of M members, all of the same shape.
 
     Attributes:
         parameters: P parameters of each member, shape `[M, P]`, first of the LSTM, then of the fully connected layers.

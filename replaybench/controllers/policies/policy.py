@@ -107,7 +107,7 @@ class Policy:
 
 
 def load_policy(path: Path | str, member: int = 0, learner: str | None = None) -> Policy:
-    """Load the policy of one of the members (independent learners) whose policies a file contains.
+    """Load the policy of one of the members whose policies a file contains.
 
     The commands `sweep` and `replay` write policy files. If a user's Python file defines the learner, `learner` is
     required, because opening a policy file never executes code that it names.

@@ -1,6 +1,6 @@
 """Sum trees for sampling in proportion to priority, from all experiences or from the newest ones.
 
-Each of M members (independent learners) has a tree of fixed shape over P positions. A position is a buffer slot or an
+Each of M members has a tree of fixed shape over P positions. A position is a buffer slot or an
 entry of an age log. Leaves are float32 priorities. Sixteen leaves form a node, which is one cache line. The levels
 above the leaves contain float64 sums, also in nodes of sixteen. A change recomputes each sum on the path to the root
 from its sixteen numbers. Sums therefore depend on the leaves alone, and rounding errors do not accumulate. A tree that

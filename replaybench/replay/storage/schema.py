@@ -95,7 +95,7 @@ class BufferFile:
         facts: The metadata.
         shapes: Shapes of the arrays, by name.
         steps: Largest number of steps in a slot. It is 1 if experiences are stored one by one.
-        slots: Number of slots N of each of M members (independent learners).
+        slots: Number of slots N of each of M members.
         count: Number of filled slots of each member; int64, shape `[M]`.
         collected: Number of experiences that each member has collected; int64, shape `[M]`.
         offers: Number of steps (or segments, or episodes) of each member so far, without those that `Drop` discarded;
@@ -126,7 +126,7 @@ class BufferFile:
 
     @property
     def members(self) -> int:
-        """Number M of members (independent learners) whose experiences the file contains."""
+        """Number M of members whose experiences the file contains."""
         return len(self.count)
 
     def fact(self, name: str) -> Any:

@@ -1,7 +1,7 @@
 """Interfaces of retention, sampling and weighting rules.
 
 A frozen dataclass describes each part of a strategy. Its `start` method returns the object that executes the part
-during a run. This object holds the state of the part for all members (independent learners).
+during a run. This object holds the state of the part for all members.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class BufferView(NamedTuple):
 
     Attributes:
         root: Root seed of the study.
-        members: Numbers of the M members (independent learners).
+        members: Numbers of the M members.
         capacity: Number of buffer slots of each member.
         bounded: Whether the buffer has a fixed size. With `FULL` retention, it has space for all steps of the run.
         in_turn: Whether slots are filled and overwritten in turn, as a ring in order of age.

@@ -50,7 +50,7 @@ def draw_figures(
     print are written to `captions.txt`, whose path is returned too.
 
     Args:
-        cells: Cells (combinations of settings) of the study, whose policies are drawn. If empty, no policies are drawn.
+        cells: Cells of the study, whose policies are drawn. If empty, no policies are drawn.
         output: Folder to write into. If None, it is the folder `figures` of the run folder.
         in_steps: Whether learning curves are drawn over environment steps instead of episodes.
         others: Learning curves of other programs to draw next to those of the sweep.
@@ -235,7 +235,7 @@ def show_figures(
 
 
 def _of_finished_cells(console: Console, folder: RunFolder, cells: Sequence[Cell]) -> xr.Dataset:
-    """Return the results of those cells (combinations of settings) that a killed sweep finished.
+    """Return the results of those cells that a killed sweep finished.
 
     Stored rewards of reference controllers are read. Missing ones are computed.
     """
@@ -254,7 +254,7 @@ def _of_finished_cells(console: Console, folder: RunFolder, cells: Sequence[Cell
 
 
 def _cells(console: Console, folder: RunFolder) -> Sequence[Cell]:
-    """Return the cells (combinations of settings) of a study, or print why their policies cannot be drawn."""
+    """Return the cells of a study, or print why their policies cannot be drawn."""
     if not folder.study.is_file():
         console.print("the run folder has no study.toml: policies are not drawn", highlight=False)
         return ()
