@@ -90,12 +90,15 @@ def _used() -> list[str]:
 def _runs() -> str:
     """Describe each run on which verdicts rest."""
     presets = {name.replace("/", "-"): name for name in preset_names()}
+    names = {run.path.name: str(run.study["name"]) for run in evidence()}
+    further = {run.path.name for run in evidence() if run.study.get("first_seed")}
     rows = []
     for study in _used():
         preset = read_preset(presets[study]) if study in presets else None
+        other = f"further seeds of `{names[study]}`" if study in further else "a study of this repository"
         rows.append([
             f"`{study}`",
-            f"{preset.figure.figure}: {preset.figure.shows}" if preset else "a study of this repository",
+            f"{preset.figure.figure}: {preset.figure.shows}" if preset else other,
             str(len(cells(study))),
             runs(study),
         ])  # fmt: skip
@@ -145,7 +148,7 @@ def _changed() -> str:
 
 def why_not(claim: Claim, runs: Iterable[Evidence]) -> str:
     """Return why runs of a claim's own presets are not evidence for it; empty if they are, or if there are none."""
-    own = {str(run.study.get("name")): run for run in runs}
+    own = {str(run.study.get("name")): run for run in reversed([*runs])}  # not the runs of further seeds
     plus, minus = claim.cells()
     for preset, cell in zip(claim.presets(), (*plus, *minus), strict=True):
         if (run := own.get(preset.replace("/", "-"))) is None:

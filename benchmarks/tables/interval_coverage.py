@@ -5,6 +5,7 @@ from typing import Any
 from benchmarks.tables.stored import facts
 from benchmarks.tables.text import captioned, number, table
 
+ERRORS = "verdict_errors.json"
 _REFUTED = ("contradicted", "smaller than relevant")
 _JUDGED = ("false reproduced", "false contradicted", "power", "hangs on one")
 NOMINAL = 0.95
@@ -70,6 +71,7 @@ def texts() -> dict[str, str]:
         ),
         "coverage.verdicts": _verdicts(told["verdicts"]),
         "verdict_errors": _errors(),
+        "verdict_errors.false": number(max(_false()), 3),
         "coverage.apart": number(max(row["apart, wrongly"] for row in rows), 3),
     }
 
@@ -93,10 +95,17 @@ def _verdicts(rows: list[dict[str, Any]]) -> str:
     return captioned(caption, table(headings, shown))
 
 
+def _false() -> list[float]:
+    """Return the share of false verdicts in each setting with no effect, or with the smallest effect of interest."""
+    words = {"no effect": ("reproduced",), "smallest effect": _REFUTED}
+    rows = [row for row in facts(ERRORS)["settings"] if row["effect"] in words]
+    return [sum(row["verdicts"].get(word, 0.0) for word in words[row["effect"]]) for row in rows]
+
+
 def _errors() -> str:
     """Show how often the rule that judges claims is wrong, and how often it decides rightly."""
     found: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
-    for row in facts("verdict_errors.json")["settings"]:
+    for row in facts(ERRORS)["settings"]:
         tails = "t with 3 degrees of freedom" if row["tails"] == "t3" else "normal"
         runs = f"{tails}, {100 * row['share']:g} % collapse in {row['collapses']}" if row["share"] else tails
         found.setdefault((runs, f"{row['pairs']}"), {})[row["effect"]] = row["verdicts"]
@@ -111,11 +120,12 @@ def _errors() -> str:
         for setting, verdicts in found.items()
     ]
     caption = (
-        "Each share is of 100 simulated claims (25 with 200 pairs) that expect a higher mean, tested alone with looks "
-        "at 50, 100 and 200 pairs. *False reproduced*: the true mean difference is 0, and one-sided collapses make a "
-        "long tail in the claimed direction. *False contradicted*: it is the smallest effect of interest, with the "
-        "tail in the other direction; this effect is half a standard deviation of typical differences. *Power*: it is "
-        "twice as large, and the claim is reproduced. *Hangs on one*: the same, and the claim is undecided for one run."
+        f"Each share is of {facts(ERRORS)['repetitions']} simulated claims that expect a higher mean, tested alone "
+        "with looks at 50, 100 and 200 pairs. *False reproduced*: the true mean difference is 0, and one-sided "
+        "collapses make a long tail in the claimed direction. *False contradicted*: it is the smallest effect of "
+        "interest, with the tail in the other direction; this effect is half a standard deviation of typical "
+        "differences. *Power*: it is twice as large, and the claim is reproduced. *Hangs on one*: the same, and the "
+        "claim is undecided for one run."
     )
     return captioned(caption, table(("runs", "pairs", *_JUDGED), shown))
 

@@ -1,13 +1,11 @@
-"""ReF-ER by network, capacity and length of the run."""
+"""ReF-ER by network and capacity."""
 
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
 
-from benchmarks.tables.stored import Cell, cell, cells, runs
+from benchmarks.tables.stored import cell, runs
 from benchmarks.tables.text import captioned, difference, number, table
-from benchmarks.walkers.refer_figure import BESIDE, RUNS, ppo
 
 PLAIN, REFER = "[Uniform]", "[Uniform+ReFER]"
 NETWORKS: Final = {
@@ -17,12 +15,10 @@ NETWORKS: Final = {
 WHOLE: Final = {"DDPG": "novati2019-fig1mujoco", "NAF": "novati2019-fig3mujoco"}
 """Studies whose buffers hold all experiences, by learner."""
 SMALLER: Final = (20_000, 5000)
-STRETCHES: Final = {"to 100,000": (90, 100), "to 500,000": (400, 500), "to 10⁶ steps": (900, 1000)}
-"""Episodes whose returns are averaged."""
 
 
 def texts() -> dict[str, str]:
-    return {"refer.networks": _networks(), "refer.memory": _memories(), "refer.million": _million()}
+    return {"refer.networks": _networks(), "refer.memory": _memories()}
 
 
 def _networks() -> str:
@@ -69,53 +65,3 @@ def _memories() -> str:
     returns = ("return, plain replay", "return, ReF-ER")
     headings = ("learner", "capacity", *returns, "difference [95 %]", "p", "n", "D_KL", "β")
     return captioned(caption, table(headings, rows))
-
-
-def _million() -> str:
-    """Compare ReF-ER and its rules on HalfCheetah, Hopper and Walker2d over 10⁶ steps."""
-    rows = []
-    million, walker = sorted(set(RUNS.values()))
-    stored = [*cells(million), *cells(walker)]
-    plain = {(c.plant, c.learner): _stretches(c) for c in stored if c.strategy == f"FIFO{PLAIN}"}
-    for found in stored:
-        returns, replay = _stretches(found), found.strategy.removeprefix("FIFO")
-        last = list(STRETCHES)[-1]
-        whole = np.isfinite(returns[last])
-        beside = plain[found.plant, found.learner][last]
-        apart = ("", "") if replay == PLAIN else difference(returns[last], beside, digits=0)
-        held = ("", "")
-        if "ReFER" in replay:
-            kl, beta = (float(found.data[f"metric_{name}"][whole, -10:].mean()) for name in ("kl", "beta"))
-            held = number(kl, 2), number(beta, 2)
-        plant = found.plant.removeprefix("Mujoco")
-        rows.append([plant, found.learner, replay, *_told(returns), *apart, *held])
-    for task in BESIDE:
-        returns = {name: np.nanmean(ppo(task)[:, first:last], axis=1) for name, (first, last) in STRETCHES.items()}
-        rows.append([task, "PPO", "none", *_told(returns), *[""] * 4])
-    rows.sort(key=lambda row: row[:2])
-    caption = (
-        f"Runs: {runs(million)} of 1000 steps. *n* is the number of seeds whose networks did not diverge. The "
-        "columns of steps show the mean return over seeds of the training episodes from 90,000 to 100,000 steps, from "
-        "400,000 to 500,000 steps and from 900,000 to 10⁶ steps. *Range* is the lowest and the highest return of a "
-        "seed in the last of these columns. *Difference* is the return minus that of plain replay in the last of these "
-        "columns, as a mean over paired seeds with its BCa interval. *p* is from a sign-flip test, uncorrected. It is "
-        "at least 0.031 with six seeds and 0.125 with four. *D_KL* is D_KL(μ‖π), and *β* is the weight of the policy "
-        "gradient; both are means over seeds and the last ten evaluations. PPO is that of Stable-Baselines3."
-    )
-    until = "90,000 to 100,000 steps", "400,000 to 500,000 steps", "900,000 to 10⁶ steps"
-    headings = ("plant", "learner", "replay", "n", *until, "range of seeds", "difference [95 %]", "p", "D_KL", "β")
-    return captioned(caption, table(headings, rows))
-
-
-def _told(returns: Mapping[str, np.ndarray]) -> list[str]:
-    """Return how many seeds did not diverge, their means in every stretch, and the least and most in the last."""
-    last = list(returns.values())[-1]
-    whole = np.isfinite(last)
-    means = [number(float(of[whole].mean()), 0) for of in returns.values()]
-    return [f"{whole.sum()}", *means, " … ".join(number(f(last[whole]), 0) for f in (np.min, np.max))]
-
-
-def _stretches(found: Cell) -> dict[str, np.ndarray]:
-    """Return each seed's mean return `[seeds]` in every stretch."""
-    rewards = found.data["reward"].values
-    return {name: rewards[:, first:last].mean(axis=1) for name, (first, last) in STRETCHES.items()}

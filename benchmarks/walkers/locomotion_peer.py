@@ -1,14 +1,12 @@
-"""Stable-Baselines3's SAC, TD3 and PPO on Gymnasium's locomotion tasks, for the curves that stand beside ours.
+"""Stable-Baselines3's SAC and TD3 on Gymnasium's locomotion tasks, for the curves that stand beside ours.
 
     python benchmarks/walkers/locomotion_peer.py Hopper-v5 --output benchmarks/results/locomotion/sb3-Hopper.csv
-    python benchmarks/walkers/locomotion_peer.py Hopper-v5 --learner ppo --seeds 6 --steps 1_000_000 --output FILE.csv
+    python benchmarks/walkers/locomotion_peer.py Hopper-v5 --learner td3 --seeds 6 --steps 300_000 --output FILE.csv
 
 SAC's settings are those of `benchmarks/studies/locomotion/locomotion.toml`, TD3's those of
-`benchmarks/studies/locomotion/locomotion-long.toml`, PPO's the library's own, with eight copies of the task at once
-whose observations and rewards are normalised. SAC and TD3 have torch's fused Adam, which is faster and rounds
-otherwise; SAC's stored curves were made without. A row is one finished training episode (`greedy` 0), its step
-counted over all copies, or one of the ten greedy episodes after each seed's last step (`greedy` 1). Seeds that the
-file already holds are not run again.
+`benchmarks/studies/locomotion/locomotion-long.toml`. Both have torch's fused Adam, which is faster and rounds
+otherwise; SAC's stored curves were made without. A row is one finished training episode (`greedy` 0), or one of the
+ten greedy episodes after each seed's last step (`greedy` 1). Seeds that the file already holds are not run again.
 """
 
 import argparse
@@ -19,18 +17,15 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
-from stable_baselines3 import PPO, SAC, TD3
+from stable_baselines3 import SAC, TD3
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.noise import NormalActionNoise
-from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 COLUMNS = ("seed", "greedy", "step", "length", "return")
 GREEDY = 10
-COPIES = 8
-"""Of the task, that PPO acts in at once."""
 
 
 class Episodes(BaseCallback):
@@ -78,19 +73,7 @@ def td3(task: str, seed: int, steps: int) -> tuple[BaseAlgorithm, Monitor]:
     return off_policy(TD3, task, seed, steps, action_noise=noise)
 
 
-def ppo(task: str, seed: int, steps: int) -> tuple[BaseAlgorithm, VecNormalize]:
-    """Return an untrained PPO and the task to evaluate it on, which sees by the statistics of training."""
-
-    def make() -> Monitor:
-        return Monitor(gymnasium.make(task))
-
-    trained = VecNormalize(DummyVecEnv([make] * COPIES))
-    evaluated = VecNormalize(DummyVecEnv([make]), training=False, norm_reward=False)
-    evaluated.obs_rms = trained.obs_rms
-    return PPO("MlpPolicy", trained, n_steps=2048 // COPIES, seed=seed, device="cpu"), evaluated
-
-
-LEARNERS = {"sac": sac, "td3": td3, "ppo": ppo}
+LEARNERS = {"sac": sac, "td3": td3}
 
 
 def train(learner: str, task: str, seed: int, steps: int) -> list[tuple[int, int, int, int, float]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -18,7 +18,7 @@ import numpy as np
 from replaybench.data.documents import read_toml
 from replaybench.evidence.preset import read_preset
 from replaybench.experiments.dataset import AXES
-from replaybench.experiments.effects import SIGNIFICANT, Effect, holm
+from replaybench.experiments.effects import SIGNIFICANT, Effect, holm, least_p, surpassed_without_each
 from replaybench.experiments.statistics import Statistic, all_equal, weights
 from replaybench.experiments.study import Cell
 from replaybench.runtime.arrays import Bools, Floats
@@ -158,6 +158,7 @@ def read_claims(name: str) -> Claims:
 
 Word = Literal["reproduced", "contradicted", "smaller than relevant", "undecided", "not run"]
 
+Chance = Callable[[float], Floats | float]
 NOTHING: Final = Effect(np.empty(0))
 _OF_A_DENIAL: Final[dict[Word, Word]] = {
     "reproduced": "contradicted",
@@ -184,7 +185,7 @@ class Verdict:
             small value refutes the claim.
         look: Number of the look, from 1; 0 if the claim was not run.
         hangs_on_one: Whether the claim is undecided only because the verdict changes if one pair is left out.
-        tests: Number of claims of the paper that were undecided at this look.
+        tests: Numbers of claims of the paper whose `supports` and whose `refutes` are not significant at this look.
     """
 
     claim: Claim
@@ -194,7 +195,7 @@ class Verdict:
     word: Word
     look: int = 0
     hangs_on_one: bool = False
-    tests: int = 1
+    tests: tuple[int, int] = (1, 1)
 
     @functools.cached_property
     def more_seeds(self) -> int | None:
@@ -225,8 +226,7 @@ def judge(claims: Sequence[Claim], effects: Sequence[Effect | None]) -> list[Ver
     - A claim that expects the "same" is reproduced if the effect lies significantly within the bounds ± `relevance`
       (two one-sided tests, Schuirmann, 1987). The claim is contradicted if the effect is relevant and significantly
       different from zero.
-    - A verdict must also hold without the pair that has the largest difference, and without the pair that has the
-      smallest. Otherwise the claim is undecided.
+    - A verdict must also hold without any single pair. Otherwise the claim is undecided.
 
     A claim is looked at when it has the seeds of its preset, and again each time the number of pairs has doubled. The
     first look may use half of the error of 5 %, and each further look half of what the look before used. The sum of the
@@ -244,12 +244,16 @@ def judge(claims: Sequence[Claim], effects: Sequence[Effect | None]) -> list[Ver
         for at in left:
             chances[at] = _spent(claims[at], looks[at][look], look)
         adjusted = _adjusted(chances)
+        supports, refutes = (sum(p >= SIGNIFICANT for p in side) for side in zip(*adjusted, strict=True))
+        tests = max(supports, 1), max(refutes, 1)
         for at in left:
             effect = looks[at][look]
-            word = _word(claims[at], effect, *adjusted[at])
-            if hangs := word != "undecided" and not _firm(word, claims, at, effect, look, chances):
+            significant = min(adjusted[at]) < SIGNIFICANT
+            interval = _along(claims[at], effect).interval() if significant else (-math.inf, math.inf)
+            word = _word(claims[at], effect, *adjusted[at], interval)
+            if hangs := word != "undecided" and not _firm(word, claims, at, effect, look, chances, interval):
                 word = "undecided"
-            found[at] = Verdict(claims[at], effect, *adjusted[at], word, look + 1, hangs, len(left))
+            found[at] = Verdict(claims[at], effect, *adjusted[at], word, look + 1, hangs, tests)
     return found
 
 
@@ -263,8 +267,8 @@ def _looks(claim: Claim, effect: Effect) -> list[Effect]:
 
 def _spent(claim: Claim, effect: Effect, look: int) -> tuple[float, float]:
     """Return the p values of a look, from 0, multiplied so that all looks together keep the error of one test."""
-    supports, refutes = _chances(claim, effect)
-    return 2 ** (look + 1) * supports, 2 ** (look + 1) * refutes
+    supports, refutes = _chances(claim, effect.chance_below, effect.chance_above)
+    return 2 ** (look + 1) * float(supports), 2 ** (look + 1) * float(refutes)
 
 
 def _adjusted(chances: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -273,28 +277,62 @@ def _adjusted(chances: Sequence[tuple[float, float]]) -> list[tuple[float, float
 
 
 def _firm(
-    word: Word, claims: Sequence[Claim], at: int, effect: Effect, look: int, chances: Sequence[tuple[float, float]]
+    word: Word,
+    claims: Sequence[Claim],
+    at: int,
+    effect: Effect,
+    look: int,
+    chances: Sequence[tuple[float, float]],
+    interval: tuple[float, float],
 ) -> bool:
-    """Return whether a verdict holds without the pair with the largest difference, and without the smallest."""
-    ordered = np.sort(effect.differences)
-    for differences in (ordered[:-1], ordered[1:]):
-        without = replace(effect, differences=differences)
-        others = [*chances[:at], _spent(claims[at], without, look), *chances[at + 1 :]]
-        if _side(_word(claims[at], without, *_adjusted(others)[at])) != _side(word):
+    """Return whether a verdict holds without any single pair of runs, with the interval of all pairs."""
+    claim, pairs = claims[at], _weightiest(claims[at], effect)
+    rest = [replace(effect, differences=np.delete(effect.differences, pair)) for pair in pairs]
+
+    def below(value: float) -> Floats:
+        if effect.statistic == "mean":
+            return surpassed_without_each(effect.differences - value)
+        return np.array([each.chance_below(value) for each in rest])
+
+    def above(value: float) -> Floats:
+        if effect.statistic == "mean":
+            return surpassed_without_each(value - effect.differences)
+        return np.array([each.chance_above(value) for each in rest])
+
+    for without, *spent in zip(rest, *(2 ** (look + 1) * each for each in _chances(claim, below, above)), strict=True):
+        supports, refutes = _adjusted([*chances[:at], (spent[0], spent[1]), *chances[at + 1 :]])[at]
+        if _side(_word(claim, without, supports, refutes, interval)) != _side(word):
             return False
     return True
+
+
+def _weightiest(claim: Claim, effect: Effect) -> Collection[int]:
+    """Return the pairs of runs without which a verdict may change.
+
+    These are all pairs for a mean. The tests of interquartile means take too long for that. For these, they are the
+    pairs without which the estimate, or its distance in standard errors from zero or from the smallest effect of
+    interest, is the largest or the smallest.
+    """
+    if effect.statistic == "mean":
+        return range(effect.n)
+    order = np.argsort(effect.differences)
+    rest = effect.differences[order][np.nonzero(1 - np.eye(effect.n))[1].reshape(effect.n, -1)]
+    center, error = _student(rest, effect.statistic)
+    distances = [center, *((center - bound) / error for bound in (-claim.relevance, 0.0, claim.relevance))]
+    return {int(order[at]) for each in distances for at in (each.argmin(), each.argmax())}
 
 
 def _side(word: Word) -> Word:
     return "contradicted" if word == "smaller than relevant" else word
 
 
-def _word(claim: Claim, effect: Effect, supports: float, refutes: float) -> Word:
+def _word(claim: Claim, effect: Effect, supports: float, refutes: float, interval: tuple[float, float]) -> Word:
+    """Return a verdict by p values and by the 95 % interval in the direction of the claim."""
     if denied := claim.denied():
-        word = _word(denied, effect, refutes, supports)
+        word = _word(denied, effect, refutes, supports, interval)
         return _OF_A_DENIAL.get(word, word)
     least, relevant = claim.relevance, _size(claim, effect) >= claim.relevance
-    low, high = _along(claim, effect).interval()
+    low, high = interval
     if claim.expects == "same":
         as_claimed, otherwise = -least < low and high < least, not low <= 0 <= high
     else:
@@ -307,16 +345,20 @@ def _word(claim: Claim, effect: Effect, supports: float, refutes: float) -> Word
     return "undecided"
 
 
-def _chances(claim: Claim, effect: Effect) -> tuple[float, float]:
-    """Return p values of two hypotheses: the claim is false, and the claim is true with a relevant effect."""
+def _chances(claim: Claim, below: Chance, above: Chance) -> tuple[Floats, Floats]:
+    """Return p values of two hypotheses: the claim is false, and the claim is true with a relevant effect.
+
+    `below` and `above` return p values of the hypotheses that the effect is at most, or at least, a value.
+    """
     if denied := claim.denied():
-        doubt, trust = _chances(denied, effect)
+        doubt, trust = _chances(denied, below, above)
         return trust, doubt
+    least = claim.relevance
     if claim.expects == "same":
-        doubt = max(effect.chance_below(-claim.relevance), effect.chance_above(claim.relevance))
-        return doubt, min(1.0, 2 * min(effect.chance_below(0.0), effect.chance_above(0.0)))
-    along = _along(claim, effect)
-    return along.chance_below(0.0), along.chance_above(claim.relevance)
+        doubt = np.maximum(below(-least), above(least))
+        return doubt, np.minimum(1.0, 2 * np.minimum(below(0.0), above(0.0)))
+    supports, refutes = (below(0.0), above(least)) if claim.upwards > 0 else (above(0.0), below(-least))
+    return np.asarray(supports), np.asarray(refutes)
 
 
 def _along(claim: Claim, effect: Effect) -> Effect:
@@ -331,40 +373,54 @@ def chance_to_decide(verdict: Verdict, pairs: int, look: int) -> float:
     """Simulate the chance that a look with a number of pairs decides a claim, if the pairs at hand are typical.
 
     Pairs are drawn with replacement. The rule is that of `judge`, at the level of this look for all claims that are
-    still undecided, with two simplifications for speed: Student's t test replaces the sign-flip test (for interquartile
-    means, with Winsorised variances, Yuen, 1974), but p values are not below those that a sign-flip test can have.
+    still undecided, with simplifications for speed: Student's t test replaces the sign-flip test (for interquartile
+    means, with Winsorised variances, Yuen, 1974), but p values are not below those that a sign-flip test can have. Only
+    the pairs with the largest and with the smallest difference are left out.
     """
     claim, effect = verdict.claim, verdict.effect
     if effect.n < 2 or all_equal(effect.differences):
         return 0.0
     rng = np.random.Generator(np.random.PCG64(0))
     draws = np.sort(claim.upwards * rng.choice(effect.differences, (_SIMULATED, pairs)), axis=-1)
-    level = SIGNIFICANT / (2**look * verdict.tests)
-    decided = [_sides(claim, effect.statistic, each, level) for each in (draws, draws[:, :-1], draws[:, 1:])]
+    levels = [SIGNIFICANT / (2**look * tests) for tests in verdict.tests]
+    if claim.denied():
+        levels.reverse()
+    decided = [_sides(claim, effect.statistic, each, *levels) for each in (draws, draws[:, :-1], draws[:, 1:])]
     supported, refuted = (np.logical_and.reduce(each) for each in zip(*decided, strict=True))
     return float((supported | refuted).mean())
 
 
-def _sides(claim: Claim, statistic: Statistic, ordered: Floats, level: float) -> tuple[Bools, Bools]:
-    """Return whether samples `[samples, n]` of sorted differences support a claim, and whether they refute it."""
+def _sides(claim: Claim, statistic: Statistic, ordered: Floats, supports: float, refutes: float) -> tuple[Bools, Bools]:
+    """Return whether samples `[samples, n]` of sorted differences support a claim, and whether they refute it.
+
+    `supports` and `refutes` are the levels of the two tests.
+    """
     from scipy.special import stdtr
 
-    size, trimmed = ordered.shape[-1], ordered.shape[-1] // 4 if statistic != "mean" else 0
-    center = ordered @ weights(size, statistic)
-    middle = size - 2 * trimmed
-    spread = np.clip(ordered, ordered[:, [trimmed]], ordered[:, [size - 1 - trimmed]]).std(axis=-1, ddof=1)
-    error = np.maximum(spread * math.sqrt(size - 1) / math.sqrt(middle * max(middle - 1, 1)), 1e-300)
-    least, floor = claim.relevance, 2.0 ** (trimmed - size)
+    center, error = _student(ordered, statistic)
+    size = ordered.shape[-1]
+    freedom = size - 1 - 2 * _trimmed(size, statistic)
+    least, floor = claim.relevance, least_p(size, statistic)
 
-    def below(bound: float) -> Bools:  # significantly below
-        significant: Bools = np.maximum(stdtr(middle - 1, (center - bound) / error), floor) < level
-        return significant
-
-    def above(bound: float) -> Bools:
-        significant: Bools = np.maximum(stdtr(middle - 1, (bound - center) / error), floor) < level
+    def far(distance: Floats, level: float) -> Bools:  # significantly larger than 0
+        significant: Bools = np.maximum(stdtr(freedom, -distance / error), floor) < level
         return significant
 
     if claim.expects == "same":
-        different = np.maximum(2 * stdtr(middle - 1, -np.abs(center) / error), floor) < level
-        return above(-least) & below(least), different & (np.abs(center) >= least)
-    return above(0.0) & (center >= least), below(least)
+        different = far(np.abs(center), refutes / 2) & (np.abs(center) >= least)
+        return far(center + least, supports) & far(least - center, supports), different
+    return far(center, supports) & (center >= least), far(least - center, refutes)
+
+
+def _student(ordered: Floats, statistic: Statistic) -> tuple[Floats, Floats]:
+    """Return estimates and standard errors `[samples]` of samples `[samples, n]` of sorted differences (Yuen, 1974)."""
+    size = ordered.shape[-1]
+    trimmed = _trimmed(size, statistic)
+    middle = size - 2 * trimmed
+    spread = np.clip(ordered, ordered[:, [trimmed]], ordered[:, [size - 1 - trimmed]]).std(axis=-1, ddof=1)
+    error = np.maximum(spread * math.sqrt(size - 1) / math.sqrt(middle * max(middle - 1, 1)), 1e-300)
+    return ordered @ weights(size, statistic), error
+
+
+def _trimmed(size: int, statistic: Statistic) -> int:
+    return 0 if statistic == "mean" else size // 4

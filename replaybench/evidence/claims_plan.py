@@ -3,6 +3,7 @@
 A cell is one combination of plant, learner, strategy, noise and control rate, with all its seeds.
 """
 
+import itertools
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -61,28 +62,34 @@ class Step:
 
 
 def plan_seeds(judged: Sequence[tuple[Verdict, Finding | None]], runs: Sequence[Evidence]) -> list[Step]:
-    """Plan the seeds up to the next look of each undecided claim, the most decisions per core hour first.
+    """Plan the seeds of undecided claims, the most decisions per core hour first.
 
-    Claims that no further look would decide, with a chance of a tenth, are left out. Cells that several claims compare
-    are computed once. The hours are those that the stored seeds of the same cells took.
+    A claim gets the seeds up to the look with the highest chance of a decision per further seed. Claims that this look
+    would decide with a chance below a tenth are left out. Cells that several claims compare are computed once. The
+    hours are those that the stored seeds of the same cells took.
     """
     steps: dict[Part, Step] = {}
     needs: dict[str, tuple[float, set[Part]]] = {}
     for verdict, finding in judged:
         if finding is None or verdict.word != "undecided":
             continue
-        pairs, look = next(_further_looks(verdict, finding), (0, 0))
-        chance = chance_to_decide(verdict, pairs, look) if pairs else 0.0
+        ends = [finding.effect.n]
+        chance, most = 0.0, finding.effect.n
+        for pairs, look in _further_looks(verdict, finding):
+            ends.append(pairs)
+            found = chance_to_decide(verdict, pairs, look)
+            if found / (pairs - ends[0]) > chance / max(most - ends[0], 1):
+                chance, most = found, pairs
         if chance < 0.1:
             continue
         parts = set()
+        more = [end - begin for begin, end in itertools.pairwise(ends) if end <= most]
+        chosen = [run for run in runs if run.path.name in finding.runs]
         for cell in (cell for side in verdict.claim.cells() for cell in side):
-            part, seconds = _part(
-                cell, [run for run in runs if run.path.name in finding.runs], pairs - finding.effect.n
-            )
-            step = steps.setdefault(part, Step(part, {}))
-            step.points.setdefault((cell.strategy, cell.noise, cell.frequency), seconds * part.seeds / 3600)
-            parts.add(part)
+            for part, seconds in _parts(cell, chosen, more):
+                step = steps.setdefault(part, Step(part, {}))
+                step.points.setdefault((cell.strategy, cell.noise, cell.frequency), seconds * part.seeds / 3600)
+                parts.add(part)
         needs[verdict.claim.id] = chance, parts
     return list(_by_value(steps, needs))
 
@@ -95,8 +102,8 @@ def _further_looks(verdict: Verdict, finding: Finding) -> Iterator[tuple[int, in
             yield pairs, look
 
 
-def _part(cell: Cell, runs: Sequence[Evidence], seeds: int) -> tuple[Part, float]:
-    """Return the part that adds seeds to a cell, and the seconds that a seed of this cell took."""
+def _parts(cell: Cell, runs: Sequence[Evidence], more: Sequence[int]) -> Iterator[tuple[Part, float]]:
+    """Yield the parts that add the seeds of each look to a cell, and the seconds that a seed of this cell took."""
     holding = [run for run in runs if run.holds(cell)]
     first = min(holding, key=lambda run: (run.root_seed, int(run.data["seed"][0])))
     same = [run for run in holding if (run.root_seed, run.episodes) == (first.root_seed, first.episodes)]
@@ -104,7 +111,9 @@ def _part(cell: Cell, runs: Sequence[Evidence], seeds: int) -> tuple[Part, float
     there = [run.data["seed"][run.data["reward"].sel(place).notnull().any("episode").values] for run in same]
     behind = max(int(each.max()) for each in there) + 1
     seconds = float(np.nansum(first.data["seconds"].sel(place))) / there[same.index(first)].size
-    return Part(first.path.name, f"{first.path / 'study.toml'}", cell.plant, cell.learner, behind, seeds), seconds
+    for seeds in more:
+        yield Part(first.path.name, f"{first.path / 'study.toml'}", cell.plant, cell.learner, behind, seeds), seconds
+        behind += seeds
 
 
 def _by_value(steps: dict[Part, Step], needs: dict[str, tuple[float, set[Part]]]) -> Iterator[Step]:

@@ -6,7 +6,7 @@ test of a difference decides whether the difference is significant. The overlap 
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from statistics import NormalDist
@@ -15,10 +15,17 @@ from typing import Final
 import numpy as np
 
 from replaybench.experiments.statistics import Interval, Statistic, all_equal, bootstrap, drawn, weights
-from replaybench.runtime.arrays import Floats
+from replaybench.runtime.arrays import Floats, Integers
 
 _MOST_ENUMERATED: Final = 13
 _DRAWN: Final = 10_000
+_RARE: Final = 10
+_GRID: Final = 1000
+"""Steps of the grid of sums in one standard deviation of a sum with random signs."""
+
+
+_CERTAIN: Final = np.ones(1)
+"""The chances of an empty sum, which is 0."""
 
 
 def flipped(differences: Floats) -> Floats:
@@ -51,6 +58,60 @@ def surpassed(differences: Floats, statistic: Statistic = "mean") -> Floats:
     return _p((observed @ weighing)[..., None], flips @ weighing)
 
 
+def finely_surpassed(differences: Floats, statistic: Statistic = "mean") -> float:
+    """Compute the p value of `surpassed` for one sample, also if it is far below 1e-4.
+
+    Such p values decide if many claims share a correction. For means of more than 13 seeds, the chances of all sums are
+    computed on a grid of 1/1000 of their standard deviation. For interquartile means, 100,000 random patterns are
+    counted if fewer than ten of the first 10,000 have a statistic as large.
+
+    Args:
+        differences: Paired differences of n seeds; float64, shape `[n]`.
+        statistic: The mean, or the interquartile mean.
+    """
+    size = len(differences)
+    if size <= _MOST_ENUMERATED:
+        return float(surpassed(differences, statistic))
+    if statistic == "mean":
+        steps = _on_grid(differences)
+        return _at_least(steps.sum(), _chances_of_sums(steps))
+    weighing, as_large, drawn = weights(size, statistic), 0, 0
+    observed = np.sort(differences) @ weighing
+    for signs in (_signs(size, batch) for batch in range(_RARE)):
+        flips = np.sort(differences * signs, axis=-1) @ weighing
+        as_large += int((flips >= observed - 1e-12 * abs(observed)).sum())
+        drawn += _DRAWN
+        if as_large >= _RARE:
+            break
+    return (1 + as_large) / (1 + drawn)
+
+
+def surpassed_without_each(differences: Floats) -> Floats:
+    """Compute the p values `[n]` of `finely_surpassed` for the mean, each without one of the n differences."""
+    if len(differences) <= _MOST_ENUMERATED + 1:
+        return np.array([finely_surpassed(np.delete(differences, at)) for at in range(len(differences))])
+    steps = _on_grid(differences)
+    totals = steps.sum() - steps
+    return np.array([_at_least(*each) for each in zip(totals, _without_each(steps), strict=True)])
+
+
+def _on_grid(differences: Floats) -> Integers:
+    steps: Integers = np.rint(differences * (_GRID / np.linalg.norm(differences))).astype(np.int64)
+    return steps
+
+
+def _at_least(total: int, chances: Floats) -> float:
+    """Return the chance of a sum that is at least `total`; the middle of `chances` belongs to a sum of 0."""
+    return min(1.0, float(chances[len(chances) // 2 + total :].sum()))
+
+
+def least_p(size: int, statistic: Statistic) -> float:
+    """Return the smallest p value that `finely_surpassed` can have for a number of seeds."""
+    trimmed = 0 if statistic == "mean" else size // 4
+    drawn = statistic != "mean" and size > _MOST_ENUMERATED
+    return max(2.0 ** (trimmed - size), 1 / (1 + _RARE * _DRAWN) if drawn else 0.0)
+
+
 def exactly_flipped(differences: Floats) -> float:
     """Compute the exact two-sided p value of the paired sign-flip test of whole numbers.
 
@@ -59,15 +120,33 @@ def exactly_flipped(differences: Floats) -> float:
     Args:
         differences: Paired differences of n seeds, which are whole numbers; float64, shape `[n]`.
     """
-    chances = np.ones(1)  # of each sum of differences with random signs, from the smallest possible sum
-    for size in np.abs(np.rint(differences)).astype(int):
-        steps = np.zeros(2 * size + 1)
-        steps[0] += 0.5
-        steps[-1] += 0.5
-        chances = np.convolve(chances, steps)
-    middle = len(chances) // 2
-    sums = np.abs(np.arange(len(chances)) - middle)
-    return min(1.0, float(chances[sums >= abs(np.rint(differences.sum()))].sum()))
+    steps = np.rint(differences).astype(int)
+    chances = _chances_of_sums(steps)
+    sums = np.abs(np.arange(len(chances)) - len(chances) // 2)
+    return min(1.0, float(chances[sums >= abs(steps.sum())].sum()))
+
+
+def _chances_of_sums(steps: Integers, chances: Floats = _CERTAIN) -> Floats:
+    """Return the chance of each sum of whole numbers with random signs, from the smallest possible sum upwards.
+
+    The numbers are added to a sum whose chances are given.
+    """
+    for step in np.sort(np.abs(steps)):
+        ends = np.zeros(len(chances) + 2 * step)
+        ends[: len(chances)] = chances
+        ends[2 * step :] += chances
+        chances = 0.5 * ends
+    return chances
+
+
+def _without_each(steps: Integers, chances: Floats = _CERTAIN) -> Iterator[Floats]:
+    """Yield the chances of the sums of all but one of the steps. Halves share the sums of the other half."""
+    if len(steps) == 1:
+        yield chances
+        return
+    middle = len(steps) // 2
+    yield from _without_each(steps[:middle], _chances_of_sums(steps[middle:], chances))
+    yield from _without_each(steps[middle:], _chances_of_sums(steps[:middle], chances))
 
 
 def _p(observed: Floats, flips: Floats) -> Floats:
@@ -83,11 +162,11 @@ def _all_flips(differences: Floats) -> Floats:
 
 
 @lru_cache(maxsize=8)
-def _signs(size: int) -> Floats:
-    """Return all patterns of `size` signs ±1, or 10,000 random patterns, as an array `[patterns, size]`."""
+def _signs(size: int, batch: int = 0) -> Floats:
+    """Return all patterns of `size` signs ±1, or a batch of 10,000 random patterns, as an array `[patterns, size]`."""
     if size <= _MOST_ENUMERATED:
         return np.array(list(itertools.product((-1.0, 1.0), repeat=size)))
-    drawn = np.random.Generator(np.random.PCG64(0)).integers(2, size=(_DRAWN, size))
+    drawn = np.random.Generator(np.random.PCG64(batch)).integers(2, size=(_DRAWN, size))
     signs: Floats = np.where(drawn, 1.0, -1.0)
     return signs
 
@@ -234,7 +313,7 @@ class Effect:
 
         The p value is 1 with fewer than two seeds, or if all differences are equal.
         """
-        return float(surpassed(self.differences - value, self.statistic)) if self._spread else 1.0
+        return finely_surpassed(self.differences - value, self.statistic) if self._spread else 1.0
 
     def chance_above(self, value: float) -> float:
         """Return the one-sided p value of the hypothesis that the true statistic is at least `value`."""

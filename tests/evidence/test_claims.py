@@ -38,6 +38,7 @@ from replaybench.experiments.study import Cell
 from replaybench.experiments.study_record import resolved, write_toml
 from replaybench.reports.figures import claims as show
 from replaybench.reports.figures.claims import MARKS, claims_figure, parts, still_needed, verdict_text
+from replaybench.runtime.arrays import Floats
 from replaybench.runtime.atomic import MARK
 from tests.helpers.commands import Capsys, Patch
 from tests.helpers.made_results import made_results
@@ -129,13 +130,14 @@ def test_the_chance_of_a_decision_is_that_of_the_rule(measure: str) -> None:
     claim = replace(JUDGED, measure=measure, relevance=0.03)
     [found] = judge([claim], [Effect(pairs)])
     chances = {
-        look: chance_to_decide(replace(found, tests=tests), n, look) for n, look, tests in ((50, 1, 1), (12, 2, 91))
+        look: chance_to_decide(replace(found, tests=(tests, tests)), n, look)
+        for n, look, tests in ((50, 1, 1), (12, 2, 91))
     }
     rng = np.random.default_rng(5)
     drawn = [judge([claim], [Effect(rng.choice(pairs, 50))])[0].word != "undecided" for _ in range(40)]
     assert 0.3 < chances[1] < 0.97
     assert chances[1] == pytest.approx(np.mean(drawn), abs=0.2)
-    alike = replace(found, effect=Effect(0.2 + pairs * 1e-3, found.effect.statistic), tests=91)
+    alike = replace(found, effect=Effect(0.2 + pairs * 1e-3, found.effect.statistic), tests=(91, 91))
     assert (chance_to_decide(alike, 12, 2), chance_to_decide(alike, 50, 2)) == (0.0, 1.0)
 
 
@@ -160,6 +162,31 @@ def test_a_verdict_that_hangs_on_one_run_is_none() -> None:
     assert (found.word, found.hangs_on_one, still_needed(found)) == ("undecided", True, "hangs on one run")
 
 
+def test_every_single_pair_is_left_out() -> None:
+    """As in a loop over all pairs, with ties and with collapses."""
+
+    def holds(pairs: Floats, side: bool) -> bool:
+        effect = Effect(pairs)
+        if side:
+            return 2 * effect.chance_below(0.0) < 0.05 and effect.estimate >= JUDGED.relevance
+        return 2 * effect.chance_above(JUDGED.relevance) < 0.05
+
+    rng = np.random.default_rng(6)
+    firm = []
+    for _ in range(60):
+        pairs = rng.normal(rng.uniform(-0.05, 0.3), 0.1, int(rng.choice([9, 16, 24])))
+        pairs += 0.8 * (rng.random(len(pairs)) < rng.choice([0.0, 0.1, 0.3])) * rng.choice([-1, 1])
+        pairs = np.round(pairs, int(rng.choice([1, 3])))
+        [found] = judge([JUDGED], [Effect(pairs)])
+        if found.word == "undecided" and not found.hangs_on_one:
+            continue
+        side = holds(pairs, side=True)
+        kept = np.array([holds(np.delete(pairs, at), side) for at in range(len(pairs))])
+        assert kept.all() != found.hangs_on_one
+        firm.append(kept.all())
+    assert 0.5 < np.mean(firm) < 0.95
+
+
 def test_each_look_has_half_of_the_error_of_the_one_before_and_the_first_that_decides_counts() -> None:
     close = verdict(0.12, sd=0.3).effect.differences
     first, second = judge([JUDGED], [Effect(close)])[0], judge([JUDGED], [Effect(np.append(close, close))])[0]
@@ -174,7 +201,7 @@ def test_each_look_has_half_of_the_error_of_the_one_before_and_the_first_that_de
 
 
 def test_the_rule_is_rarely_wrong_in_the_stored_simulation() -> None:
-    """Long tails and collapses included; twelve false verdicts of 100 would be rare at an error of 5 %."""
+    """Long tails and collapses included: at most 5 % of 400 verdicts are false in each setting."""
     stored = json.loads(verdict_errors.STORED.read_text())
     assert len(stored["settings"]) == len([*verdict_errors.settings()])
     false = {"no effect": ("reproduced",), "smallest effect": ("contradicted", "smaller than relevant")}
@@ -183,10 +210,10 @@ def test_the_rule_is_rarely_wrong_in_the_stored_simulation() -> None:
         for row in stored["settings"]
         if row["effect"] in false
     ]
-    assert max(wrong) < 0.12
-    assert np.mean(wrong) < 0.03
+    assert stored["repetitions"] >= 400
+    assert max(wrong) <= 0.05
     [row] = [row for row in stored["settings"] if [*row.values()][:5] == [8, "normal", 0.1, "one cell", "no effect"]]
-    assert verdict_errors.rates(row["repetitions"], *[*row.values()][:5]) == row["verdicts"]
+    assert verdict_errors.rates(stored["repetitions"], *[*row.values()][:5]) == row["verdicts"]
 
 
 def test_a_family_is_judged_together_and_what_was_not_run_counts_in_it() -> None:
@@ -264,7 +291,10 @@ def test_further_seeds_of_a_cell_may_lie_in_another_run(tmp_path: Path) -> None:
 
 
 def test_the_plan_completes_undecided_claims_and_computes_shared_cells_once(tmp_path: Path) -> None:
-    """The cheapest decisions come first; a decided claim needs nothing, and the command is one that can be run."""
+    """The cheapest decisions come first; a decided claim needs nothing, and the command is one that can be run.
+
+    A claim that only the last look would decide gets the seeds of all looks.
+    """
     run = read_evidence(store(tmp_path / "one", (*ENDS, "Resv[Uniform]", "FULL[Uniform]"), seeds=50))
     data = run.data.copy(deep=True)
     data["seconds"].loc[{"strategy": "FULL[Uniform]"}] = 3e5
@@ -288,6 +318,13 @@ def test_the_plan_completes_undecided_claims_and_computes_shared_cells_once(tmp_
     [few] = plan_seeds([(verdicts[1], found[1])], [run])
     assert set(few.points) == {("FULL[PER]", 0.0, 50.0), ("FIFO[Uniform]", 0.0, 50.0)}
     assert plan_seeds([(verdicts[3], found[3])], [run]) == []
+    late = replace(judge([BETTER], [Effect(0.14 * (pairs - pairs.mean()) / pairs.std())])[0], tests=(91, 91))
+    assert chance_to_decide(late, 100, 2) < 0.1 < 0.5 < chance_to_decide(late, 400, 4)
+    later = replace(late, claim=replace(BETTER, id="late"))
+    steps = plan_seeds([(later, found[1]), (verdicts[1], found[1])], [run])
+    assert [(each.part.first, each.part.seeds, [*each.claims]) for each in steps] == [
+        (50, 50, ["shared"]), (100, 100, []), (200, 200, ["late"]),
+    ]  # fmt: skip
 
 
 @pytest.mark.slow

@@ -14,7 +14,16 @@ from benchmarks.evidence.interval_coverage import CONTRASTS, SCORES, simulate, v
 from replaybench.evidence.preset import read_preset
 from replaybench.experiments import effects
 from replaybench.experiments.advantage import advantage, advantages, by_capacity
-from replaybench.experiments.effects import Effect, flipped, holm, improvement, paired
+from replaybench.experiments.effects import (
+    Effect,
+    finely_surpassed,
+    flipped,
+    holm,
+    improvement,
+    least_p,
+    paired,
+    surpassed_without_each,
+)
 from replaybench.experiments.statistics import Statistic, interquartile_mean, interval, score
 from replaybench.experiments.study import Cell
 from replaybench.reports.figures.maps import advantage_map
@@ -93,13 +102,32 @@ def test_an_interval_does_not_hang_on_rounding(size: int) -> None:
         np.testing.assert_allclose(np.array(Effect(factor * sample).interval()) / factor, ends, rtol=1e-9)
 
 
-def test_a_p_value_has_a_floor_and_nothing_sure_has_none() -> None:
-    assert Effect(SKEWED + 100).chance_below(0.0) == 1 / 10_001
-    assert Effect(FEW + 100).chance_below(0.0) == 1 / 256
+def test_p_values_of_few_seeds_have_a_floor_and_nothing_sure_has_none() -> None:
+    assert Effect(SKEWED + 100).chance_below(0.0) == pytest.approx(2.0**-40)
+    assert Effect(SKEWED + 100, "interquartile mean").chance_below(0.0) == least_p(40, "interquartile mean")
+    assert least_p(40, "interquartile mean") == 1 / 100_001
+    assert Effect(FEW + 100).chance_below(0.0) == least_p(8, "mean") == 1 / 256
     for unsure in ([], [1.0], [1.0, 1.0]):
         effect = Effect(np.array(unsure))
         assert effect.interval() == (-np.inf, np.inf)
         assert effect.chance_below(0.0) == effect.chance_above(2.0) == 1.0
+
+
+@pytest.mark.parametrize("mean", [0.1, 0.5, 0.9])
+def test_small_p_values_are_those_of_all_sign_patterns(mean: float) -> None:
+    """With collapsed runs, too. Of 2¹⁶ patterns, the fewest that count here are 3."""
+    rng = np.random.default_rng(3)
+    sample = np.append(rng.normal(mean, 0.5, 14), [2.0, 2.1])
+    patterns = 1.0 - 2 * (np.arange(2**16)[:, None] >> np.arange(16) & 1)
+    expected = (patterns @ sample >= sample.sum() - 1e-9).mean()
+    assert finely_surpassed(sample) == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.parametrize("seeds", [10, 14, 15, 40])
+def test_tests_without_each_seed_are_those_of_the_rest(seeds: int) -> None:
+    sample = np.append(np.random.default_rng(3).normal(0.3, 0.5, seeds - 2), [2.0, 2.0])
+    rest = [finely_surpassed(np.delete(sample, at)) for at in range(seeds)]
+    np.testing.assert_allclose(surpassed_without_each(sample), rest, rtol=0.03)
 
 
 def test_seeds_are_paired_and_failed_ones_left_out() -> None:
