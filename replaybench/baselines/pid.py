@@ -22,7 +22,8 @@ _SMALLEST: Final = np.array([0.01, 0.1, 0.001])  # Kp, Ki and Kd that the search
 _RANGE: Final = 9.0  # the largest gain is sinh(9) = 4052 times as large
 _FILTER: Final = 0.1, 20.0  # bounds of the filter's time constant, in control periods
 _CANDIDATES: Final = 8  # for each tuned value
-_SCENARIOS: Final = 4  # episodes of each candidate, if episodes are random
+_SCENARIOS: Final = 4  # most episodes of each candidate, if episodes are random
+_GENERATIONS: Final = 10  # that the search should have before candidates get a further episode
 _SEED: Final = 59
 
 
@@ -116,7 +117,9 @@ def tune(plant: OdePlant, frequency: float, noise: float, episodes: int) -> tupl
     """
     values = GAINS * len(plant.regulated)
     candidates = _CANDIDATES * values
-    scenarios = _SCENARIOS if noise or plant.random_episodes else 1
+    scenarios = max(1, min(_SCENARIOS, episodes // (_GENERATIONS * candidates)))
+    if not (noise or plant.random_episodes or plant.channel.jitter or plant.channel.disturbance):
+        scenarios = 1
     count = candidates * scenarios
     env = PopulationEnv(
         plant, count, frequency=frequency, sensor_noise=noise, actuator_noise=noise, seed=_SEED, nan_actions="fail"

@@ -6,30 +6,70 @@ streams of the other reference controllers.
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from replaybench.baselines import pid
-from replaybench.baselines.controllers import Controller, run_episode
+from replaybench.baselines.controllers import Controller, PredictingController, run_episode
 from replaybench.baselines.fuzzy_q_iteration import cached_at, write_cached
+from replaybench.baselines.mppi import HOLD, HORIZON, ITERATIONS, SAMPLES, TEMPERATURE, Mppi
 from replaybench.data.record import read_header
 from replaybench.envs.interface.plant import Plant
-from replaybench.envs.ode.plant import OdePlant
+from replaybench.envs.ode.plant import OdePlant, with_equations
 from replaybench.envs.population import PopulationEnv
+from replaybench.runtime.arrays import Floats32
 from replaybench.runtime.configuration import build
 from replaybench.runtime.errors import UserError
+from replaybench.runtime.source_hash import made_of
+from replaybench.runtime.user_file import Registry, one_line_errors
 from replaybench.runtime.version import NUMERICS_VERSION
 
 PID: Final = "PID"
+MPPI: Final = "MPPI"
 TUNING_EPISODES: Final = 3000
 """Number of training episodes of a study by default. A PID controller is tuned on as many."""
+SIMULATED_EPISODES: Final = 20
+"""Largest number of episodes over which the score of a controller that simulates the plant is averaged."""
 
 _SEED: Final = 2018
 _KIND: Final = "rival"
+
+
+class ReferenceController(ABC):
+    """The base class of users' controllers, which tables compare with learners.
+
+    A new instance controls each episode of M members, which are copies of the plant. An instance may keep a state.
+
+    Attributes:
+        plant: The plant.
+        frequency: Control rate in Hz.
+    """
+
+    def __init__(self, plant: Plant, frequency: float) -> None:
+        self.plant, self.frequency = plant, frequency
+
+    @abstractmethod
+    def act(self, observation: Floats32) -> Floats32:
+        """Return the actions in [−1, 1], `[M, A]`, for the next normalised observations `[M, S]`.
+
+        `self.plant.denormalise_state(observation)` are the observed states in physical units, and
+        `self.plant.normalise_action(action)` converts physical actions. With the key `history` of a channel, past
+        commands follow the S states.
+        """
+
+
+CONTROLLERS: Final = Registry(
+    kind="controller",
+    own={},
+    base="replaybench.baselines.rivals:ReferenceController",
+    group="replaybench.controllers",
+)
 
 
 @dataclass(frozen=True)
@@ -47,9 +87,11 @@ class Rivals:
 
     Attributes:
         episodes: Number of training episodes of a learner, which is the budget for tuning.
+        own: Names of users' controllers, such as `pid.py:MyPID`.
     """
 
     episodes: int = TUNING_EPISODES
+    own: tuple[str, ...] = ()
 
     def scores(self, plant: Plant, frequency: float, noise: float, *, compute: bool = True) -> dict[str, Rival]:
         """Return the rivals of a plant by name, from the cache or, if `compute`, tuned and scored.
@@ -57,7 +99,7 @@ class Rivals:
         Rivals that the plant does not permit are left out.
         """
         found = {}
-        for name in _names(plant):
+        for name in (*_names(plant), *self.own):
             path = _kept_at(plant, frequency, noise, name, self)
             known = _read(path)
             if known is None and compute:
@@ -68,39 +110,63 @@ class Rivals:
         return found
 
 
-def controller(plant: Plant, frequency: float, name: str, rival: Rival) -> Callable[[], Controller]:
-    """Return a function that makes the controller of a rival for one episode of a population."""
-    assert isinstance(plant, OdePlant)
-    gains = np.reshape(rival.gains, (-1, pid.GAINS))
-    return lambda: pid.Pid(plant, frequency, gains).act
+def controller(plant: Plant, frequency: float, name: str, rival: Rival, members: Sequence[int]) -> Controller:
+    """Return the controller of a rival for one episode of M members (copies of the plant)."""
+    if name not in (PID, MPPI):
+        with one_line_errors(name):
+            return _with_one_line_errors(CONTROLLERS.load(name)(plant, frequency), name)
+    ode = with_equations(plant, name)
+    if name == MPPI:
+        policy = Mppi(ode, frequency, members).act
+        return policy if plant.channel.is_off else PredictingController(ode, frequency, policy).act
+    return pid.Pid(ode, frequency, np.reshape(rival.gains, (-1, pid.GAINS))).act
+
+
+def _with_one_line_errors(made: ReferenceController, name: str) -> Controller:
+    def act(observation: Floats32) -> Floats32:
+        with one_line_errors(name):
+            return np.asarray(made.act(observation), np.float32)
+
+    return act
 
 
 def _names(plant: Plant) -> Iterator[str]:
-    if isinstance(plant, OdePlant) and plant.regulated:
-        yield PID
+    if isinstance(plant, OdePlant):
+        if plant.regulated:
+            yield PID
+        if not plant.action_choices:
+            yield MPPI
 
 
 def _measure(plant: Plant, frequency: float, noise: float, name: str, chosen: Rivals) -> Rival:
-    unscored = Rival(np.nan)
-    if isinstance(plant, OdePlant):
-        gains, episodes = pid.tune(plant, frequency, noise, chosen.episodes)
-        note = f"{pid.described(plant, gains)}; tuned on {episodes:,} episodes"
-        unscored = Rival(np.nan, note, tuple(gains.ravel().tolist()))
+    unscored, episodes = Rival(math.nan), plant.reference_episodes
+    if name == PID:
+        ode = with_equations(plant, name)
+        gains, simulated = pid.tune(ode, frequency, noise, chosen.episodes)
+        note = f"{pid.described(ode, gains)}; tuned on {simulated:,} episodes"
+        unscored = Rival(math.nan, note, tuple(gains.ravel().tolist()))
+    if name == MPPI:
+        episodes = min(episodes, SIMULATED_EPISODES)
+        note = f"knows the model; {SAMPLES} samples of {HORIZON:g} s, {ITERATIONS} times a step; {episodes} episodes"
+        unscored = Rival(math.nan, note)
     env = PopulationEnv(
-        plant, plant.reference_episodes, frequency=frequency, sensor_noise=noise, actuator_noise=noise, seed=_SEED,
-        role="evaluation",
-    )  # fmt: skip
+        plant, episodes, frequency=frequency, sensor_noise=noise, actuator_noise=noise, seed=_SEED, role="evaluation"
+    )
     with contextlib.closing(env):
-        score = run_episode(controller(plant, frequency, name, unscored)(), env)
+        score = run_episode(controller(plant, frequency, name, unscored, env.members), env)
     return dataclasses.replace(unscored, score=float(score.mean()))
 
 
 def _kept_at(plant: Plant, frequency: float, noise: float, name: str, chosen: Rivals) -> Path:
-    declared = (
-        [sorted(plant.regulated.items()), sorted(plant.set_points.items())] if isinstance(plant, OdePlant) else []
-    )
-    facts = [plant.fingerprint(), declared, name, float(frequency), float(noise), chosen.episodes]
-    return cached_at("rivals/", [*facts, plant.reference_episodes, _SEED, NUMERICS_VERSION])
+    facts = [plant.fingerprint(), name, float(frequency), float(noise), plant.reference_episodes, _SEED]
+    if name == MPPI:
+        own: list[Any] = [SIMULATED_EPISODES, HORIZON, HOLD, SAMPLES, ITERATIONS, TEMPERATURE]
+    elif name != PID:
+        own = [made_of(CONTROLLERS.load(name))]
+    else:
+        ode = with_equations(plant, name)
+        own = [sorted(ode.regulated.items()), sorted(ode.set_points.items()), chosen.episodes]
+    return cached_at("rivals/", [*facts, *own, NUMERICS_VERSION])
 
 
 def _read(path: Path) -> Rival | None:

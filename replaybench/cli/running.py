@@ -330,7 +330,13 @@ def table(
     from replaybench.experiments.comparison import comparison_tables, value_of
     from replaybench.experiments.dataset import without_rewards
     from replaybench.experiments.results_file import read_results
-    from replaybench.experiments.tables import noise_tables, replay_tables, score_columns, score_tables
+    from replaybench.experiments.tables import (
+        measure_tables,
+        noise_tables,
+        replay_tables,
+        score_columns,
+        score_tables,
+    )
 
     if output is not None:
         place = check_columns_file(output)
@@ -339,7 +345,8 @@ def table(
         data = data.sel(strategy=[*dict.fromkeys(value_of(data, name) for name in strategies)])
     if not (scores := score_tables(data)):
         raise without_rewards(run, data, "a table needs")
-    tables, others = comparison_tables(data, baseline, compare, explain), [*replay_tables(data), *noise_tables(data)]
+    tables = comparison_tables(data, baseline, compare, explain)
+    others = [*measure_tables(data), *replay_tables(data), *noise_tables(data)]
     if format in ("json", "csv"):
         scores, others = [], []
     if scores or baseline or compare:

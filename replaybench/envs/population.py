@@ -30,6 +30,7 @@ from replaybench.envs.interface.declarations import (
 )
 from replaybench.envs.interface.plant import Canvas, Parameter, Plant
 from replaybench.envs.interface.signals import Signals, begin_step, end_step
+from replaybench.envs.measures import EpisodeMeasures
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.plant import with_equations
 from replaybench.envs.registry import make_plant
@@ -142,6 +143,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         self._started = False
         self._canvas: Canvas | None = None
         self._engine = self.plant.engine(num_envs, 1.0 / self.dt)
+        self._measures = EpisodeMeasures(self.plant, num_envs, self.dt)
         self._engine.draws, self._engine.courses = self._starts, Stream(root, self.members, _COURSES[role])
 
     def reset(
@@ -165,6 +167,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         self._begun |= chosen
         self._started = bool(self._begun.all())
         self._engine.restart(chosen, self._starts)
+        self._measures.restart(self._engine.observed, chosen)
         self._signals.sense(self._engine.observed, chosen)
         return self._signals.observed(self._seen), self._infos()
 
@@ -199,6 +202,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
             raise UserError(f"the action of member {self.members[bad]} is not a number: {commanded[bad].tolist()}")
         engine.reward[:], engine.event[:], engine.truncated[:] = 0.0, 0, False
         signals.drive(engine, self._moving)
+        self._measures.count(signals.action, engine.observed, self._moving)
         signals.sense(engine.observed, self._moving)
         end_step(
             self._running, self._failed, self.steps_per_episode, self._elapsed, engine.truncated, self._truncated,
@@ -206,6 +210,10 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         )  # fmt: skip
         ended = engine.terminated.copy(), self._truncated.copy()
         return signals.observed(self._seen), engine.reward.copy(), *ended, self._infos()
+
+    def measures(self) -> NDArray[np.float64]:
+        """Return the measures of each member's episode up to now, `[M, 8]`, in the order of `MEASURES`."""
+        return self._measures.values()
 
     def simulate(self, state: ArrayLike, action: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Advance given states by one control step without noise and channel.
@@ -239,6 +247,8 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
         """Restore a state that `get_state` returned, bit for bit."""
         own = self.get_state()
+        # States of earlier versions have no measures. Those of the running episode are then unknown.
+        state = {name: np.full_like(array, np.nan) for name, array in self._measures.changing().items()} | state
         if state.keys() != own.keys() or any(np.shape(state[name]) != own[name].shape for name in own):
             raise UserError(f"this is not the state of a population of {self.num_envs} {self.plant.name}")
         kept = self._changing()
@@ -272,7 +282,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
             **self._signals.changing(),
             "start_stream": self._starts.state, "observed": self._engine.observed,
             "terminated": self._engine.terminated, "truncated": self._truncated, "failed": self._failed,
-            "elapsed": self._elapsed,
+            "elapsed": self._elapsed, **self._measures.changing(),
         }  # fmt: skip
 
     def _infos(self) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from replaybench.controllers.registry import load_learner
 from replaybench.data.policy_file import write_policy
 from replaybench.data.record import Record, open_record, write_record
 from replaybench.envs.interface.plant import Plant
+from replaybench.envs.measures import MEASURES
 from replaybench.envs.population import PopulationEnv
 from replaybench.experiments.device_cell import DeviceCell, Parts
 from replaybench.experiments.episodes import LiveEpisodes, PlantModel
@@ -73,6 +74,9 @@ class CellRun:
         reward_evaluation: Mean score of each of V evaluations without exploration; float64, shape `[M, V]`.
         metrics: Metrics of the learner by name, each an array with the shape of `reward_greedy`.
         replayed: Recency and entropy of the replayed experiences, in arrays of the same shape (`ReplayTally`).
+        measures: Mean measures of the signals over the training episodes of final scores; float64, shape `[M, 8]`. NaN
+            on a GPU.
+        measures_greedy: The same of the episodes without exploration.
         device: The part of the cell that runs on a GPU; None on the CPU.
     """
 
@@ -115,6 +119,7 @@ class CellRun:
         self.reward, self.episode_steps = (np.full((cell.members, cell.episodes), np.nan) for _ in range(2))
         self.reward_greedy = np.full((cell.members, cell.episodes // cell.greedy_every), np.nan)
         self.reward_evaluation = np.full((cell.members, cell.evaluations), np.nan)
+        self.measures, self.measures_greedy = (np.full((cell.members, len(MEASURES)), np.nan) for _ in range(2))
         self.metrics = {name: np.full_like(self.reward_greedy, np.nan) for name in self.agent.metric_names}
         self.replayed = {name: np.full_like(self.reward_greedy, np.nan) for name in REPLAYED if cell.device == "cpu"}
         self.device: DeviceCell | None = None
@@ -146,10 +151,12 @@ class CellRun:
             self.episodes = training_episode(self.env, self.agent, self.replay, episode)
             self._learn(episode, last=True)
         self.reward[:, episode], self.episode_steps[:, episode] = self.episodes.reward, self.episodes.steps
+        self._average(self.measures, self.episodes.measures, 1)
         self.episodes.forget_scores()
         if (episode + 1) % cell.greedy_every == 0:
             index = episode // cell.greedy_every
             self.reward_greedy[:, index] = run_episode(self.agent.greedy().act, self.evaluation)
+            self._average(self.measures_greedy, self.evaluation.measures(), cell.greedy_every)
             if self.metrics:
                 measured = self.agent.metrics(spread_sample(self.replay, SAMPLE))
                 for name, values in self.metrics.items():
@@ -211,6 +218,16 @@ class CellRun:
         known = tuple((name, mean) for name, mean in means if np.isfinite(mean))
         return Round(self.episode, reward, int((~np.isfinite(latest)).sum()), steps, known)
 
+    def _average(self, mean: Floats, measured: Floats, every: int) -> None:
+        """Add the measures of a round `[M, 8]` to their mean over each `every`-th round of final scores."""
+        last = last_episodes(self.cell.episodes, bool(self.cell.update_every))
+        rounds = range(every - 1, self.cell.episodes, every)
+        final = [episode for episode in rounds if episode >= self.cell.episodes - last] or [*rounds][-1:]
+        if self.episode == final[0]:
+            mean[:] = 0.0
+        if self.episode in final:
+            mean += measured / len(final)
+
     def _learn(self, phase: int, last: bool) -> None:
         """Do the updates of update phase number `phase`, counted from 0, except during warm-up.
 
@@ -268,13 +285,16 @@ class CellRun:
         for part, arrays in (("history", self.history()), ("snapshots", self.snapshots.arrays())):
             known = RecordArrays(record, f"{part}.")
             for name, array in arrays.items():
-                if name not in REPLAYED or name in known:  # earlier versions did not measure them
+                if (
+                    name not in (*REPLAYED, "measures", "measures_greedy") or name in known
+                ):  # earlier versions did not measure them
                     array[:] = known[name]
         self.episode = episode
 
     def history(self) -> dict[str, Floats]:
         """Return a dictionary of scores, episode lengths, and metrics of the learner under keys `metric_…`."""
         measured = {"reward": self.reward, "reward_greedy": self.reward_greedy, "episode_steps": self.episode_steps}
+        measured |= {"measures": self.measures, "measures_greedy": self.measures_greedy}
         if self.reward_evaluation.size:
             measured["reward_evaluation"] = self.reward_evaluation
         return {**measured, **self.replayed, **_prefixed("metric_", self.metrics)}

@@ -38,7 +38,7 @@ LABELS: Final = {
 Under noise, μ_r = 1 is the best of many episodes of dynamic programming.
 """
 
-RIVAL_LABELS: Final = {"PID": "tuned PID"}
+RIVAL_LABELS: Final = {"PID": "tuned PID", "MPPI": "MPPI, knows the model"}
 """Names of the package's rivals in tables, by their names in results."""
 RIVAL: Final = "rival:"
 """Text before the name of a rival, such as a tuned PID controller, among the names of reference controllers."""
@@ -105,7 +105,7 @@ def reference_rows(here: xr.Dataset) -> list[ReferenceRow]:
 def reference_label(name: str) -> str:
     """Return the name in tables of a reference controller, from its name in a `ReferenceRow`."""
     rival = name.removeprefix(RIVAL)
-    return LABELS[name] if rival == name else RIVAL_LABELS.get(rival, rival)
+    return LABELS[name] if rival == name else RIVAL_LABELS.get(rival, shortened([rival])[rival])
 
 
 def final_rewards(data: xr.Dataset) -> xr.DataArray:

@@ -19,6 +19,7 @@ from replaybench.baselines.grid_choice import SMALLEST_SPAN, Rule
 from replaybench.baselines.references import Reference
 from replaybench.data.record import read_record
 from replaybench.envs.interface.channel_of_plant import describe_channel
+from replaybench.envs.measures import MEASURES
 from replaybench.experiments.statistics import interval, score
 from replaybench.experiments.study import Cell, last_episodes
 from replaybench.experiments.study_record import read_sessions, shared_from
@@ -143,6 +144,9 @@ def _blank_dataset(cells: Sequence[Cell]) -> xr.Dataset:
     if any(cell.replayed_noise for cell in cells):
         data.coords["signal"] = list(dict.fromkeys(name for cell in cells for name in _signals(cell)))
         _blank(data, "replayed_noise", (*AXES, "seed", "signal"), "mean absolute noise in replayed experiences")
+    data.coords["measure"] = list(MEASURES)
+    for name, which in (("measures", "training"), ("measures_greedy", "greedy")):
+        _blank(data, name, (*AXES, "seed", "measure"), f"signals and responses, mean over the last {which} episodes")
     _blank(data, "discount", ("plant", "learner", "frequency"), "discount of a control step")
     return data
 
@@ -157,6 +161,8 @@ def _add_arrays(
         due["reward_evaluation"] = (cell.members, cell.evaluations)
     if "replayed_noise" in arrays and "replayed_noise" in data:
         due["replayed_noise"] = (cell.members, len(_signals(cell)))
+    # Cells of earlier versions have no measures.
+    due |= {name: (cell.members, len(MEASURES)) for name in ("measures", "measures_greedy") if name in arrays}
     first = cell.first_member - int(data["seed"].values[0])
     runs = slice(first, first + cell.members)
     for name, shape in due.items():

@@ -6,6 +6,7 @@ import numpy as np
 
 from replaybench.controllers.interface.noise import Explored
 from replaybench.controllers.learner import Learner
+from replaybench.envs.measures import MEASURES
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.plant import with_equations
 from replaybench.envs.population import PopulationEnv
@@ -37,6 +38,7 @@ class LiveEpisodes:
         self.total, self.length, self._collected = np.zeros(m), np.zeros(m, np.int64), np.zeros(m, np.int64)
         self._observations: list[Floats32] = []
         self._scores, self._lengths, self._ended = np.zeros(m), np.zeros(m), np.zeros(m, np.int64)
+        self._measures = np.zeros((m, len(MEASURES)))
 
     @property
     def reward(self) -> Floats:
@@ -47,6 +49,12 @@ class LiveEpisodes:
     def steps(self) -> Floats:
         """The mean number of steps `[M]` of the ended episodes of each member (learner); NaN if none has ended."""
         return self._mean(self._lengths)
+
+    @property
+    def measures(self) -> Floats:
+        """The mean measures `[M, 8]` of the ended episodes of each member, in the order of `MEASURES`."""
+        means: Floats = self._mean(self._measures.T).T
+        return means
 
     def _mean(self, total: Floats) -> Floats:
         return np.where(self._ended > 0, total, np.nan) / np.maximum(self._ended, 1)
@@ -72,6 +80,7 @@ class LiveEpisodes:
             score = self.env.plant.episode_score(self.total, np.maximum(self.length, 1))
             self._scores += np.where(self._over, score, 0.0)
             self._lengths += np.where(self._over, self.length, 0)
+            self._measures[self._over] += self.env.measures()[self._over]
             self._ended += self._over
             self.active = self.active & ~self._over
             self._over[:] = False
@@ -94,7 +103,7 @@ class LiveEpisodes:
 
     def forget_scores(self) -> None:
         """Delete the scores and lengths of ended episodes."""
-        for array in (self._scores, self._lengths, self._ended):
+        for array in (self._scores, self._lengths, self._ended, self._measures):
             array[:] = 0
 
     def state_dict(self) -> dict[str, np.ndarray]:

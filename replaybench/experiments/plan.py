@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 
 from replaybench.baselines.grid_choice import check_effort, reference_bytes
 from replaybench.baselines.references import kept_at
+from replaybench.baselines.rivals import CONTROLLERS
 from replaybench.controllers.registry import load_learner
 from replaybench.data.run_folder import RunFolder
 from replaybench.experiments.cell import CellRun
@@ -79,6 +80,8 @@ def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
     workers = workers if study.device == "cpu" else min(workers, DEVICE_CELLS)
     with names_from(study.folder):
         cells = study.cells()
+        for name in study.references:
+            CONTROLLERS.load(name)  # raises an error for files that cannot be used
         todo, same = _unfinished(cells, folder)
         _trial_warnings(todo)  # raises an error for plants that cannot be used
         built: dict[str, tuple[Replay, int, int, int]] = {}

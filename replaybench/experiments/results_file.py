@@ -42,7 +42,7 @@ _FILTERS: Final = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FI
 _TEXT, _WHOLE, _NUMBER = "text", "whole numbers", "numbers"
 
 _AXIS_KINDS: Final = {
-    **dict.fromkeys(("plant", "learner", "strategy", "signal", "rival"), _TEXT),
+    **dict.fromkeys(("plant", "learner", "strategy", "signal", "rival", "measure"), _TEXT),
     **dict.fromkeys(("noise", "frequency"), _NUMBER),
     **dict.fromkeys(("seed", "block", "episode", "greedy_episode", "evaluation_step"), _WHOLE),
 }
@@ -73,6 +73,7 @@ _FORMS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "reward_evaluation": ((*AXES, "seed", "evaluation_step"), _NUMBER),
     **dict.fromkeys(REPLAYED, ((*AXES, "seed", "greedy_episode"), _NUMBER)),
     "replayed_noise": ((*AXES, "seed", "signal"), _NUMBER),
+    **dict.fromkeys(("measures", "measures_greedy"), ((*AXES, "seed", "measure"), _NUMBER)),
     "discount": (("plant", "learner", "frequency"), _NUMBER),
     "max_substep": (("plant",), _NUMBER),
     "reference_rule": (("plant",), _TEXT),

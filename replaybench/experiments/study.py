@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from replaybench.baselines.grid_choice import Rule
-from replaybench.baselines.rivals import Rivals
+from replaybench.baselines.rivals import CONTROLLERS, Rivals
 from replaybench.controllers.interface.agent import Actions
 from replaybench.controllers.registry import LEARNERS, algorithm_of, load_learner, spelled, variant_settings
 from replaybench.data.documents import read_toml
@@ -123,6 +123,8 @@ class Study:
         reference: Grid of the dynamic programming that defines the score 1. "converged" refines the plant's grid until
             the result no longer changes. "paper" uses the grid that the plant declares. By default, each plant has its
             own choice. Learning does not depend on this grid.
+        references: Users' controllers, such as `pid.py:MyPID`, with which tables and figures compare learners. Learning
+            does not depend on them.
         replayed_noise: Whether to store the noise in every experience, and to measure how much noise is replayed (de
             Bruin et al., 2018, table 6).
         observe: Names of the states that learners observe; by default those that the plant declares, or all. Reference
@@ -159,6 +161,7 @@ class Study:
     discount: Literal["fixed", "horizon"] | Discount | tuple[Discount, ...] = "fixed"
     replay_volume: configuration.Positive | tuple[configuration.Positive, ...] = ()
     reference: Rule | None = None
+    references: tuple[Name, ...] = ()
     buffers: Buffers = "final"
     replayed_noise: bool = False
     observe: tuple[Name, ...] = ()
@@ -176,6 +179,10 @@ class Study:
         tables: tuple[Study | Grid, ...] = (self, *self.grid)
         for table in tables:
             _spell(table, self.folder or str(Path.cwd()))
+        for name in self.references:
+            CONTROLLERS.check(name)
+        own = (canonical(name, self.folder or str(Path.cwd())) for name in self.references)
+        object.__setattr__(self, "references", tuple(own))
         if isinstance(self.discount, int | float):
             object.__setattr__(self, "discount", (float(self.discount),))
         if isinstance(self.replay_volume, int | float):
@@ -205,7 +212,7 @@ class Study:
 
     def rivals(self) -> Rivals:
         """Return the settings of the rivals with which learners are compared."""
-        return Rivals(self.episodes)
+        return Rivals(self.episodes, self.references)
 
     def grids(self) -> list[Grid]:
         """Return the grids of the study, in which the study's lists replace empty lists."""

@@ -91,6 +91,7 @@ def resolved(study: Study, cells: Sequence[Cell], home: Path | None = None) -> S
         for name, table in tables.items():
             table |= {key: value for key, value in given.get(name, {}).items() if key == "discount"}
     named = any(".py:" in name for cell in cells for name in (cell.plant, cell.learner, cell.strategy))
+    named |= bool(study.references)
     folder = os.path.relpath(study.folder or Path.cwd(), home.resolve()) if home and (named or start) else ""
     return dataclasses.replace(study, learner=learner, plant=plant, start=start, folder=folder)
 

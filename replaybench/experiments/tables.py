@@ -1,7 +1,7 @@
 """Tables of the scores of a study, and of the noise in replayed experiences."""
 
 import itertools
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import xarray as xr
@@ -57,6 +57,42 @@ def _score_table(data: xr.Dataset, labels: dict[tuple[Any, Any], list[str]]) -> 
         greedy_text = "" if greedy_reward is None else _written(greedy_reward, digits)
         table.add(*leading, _written(reward, digits), greedy_text, *columns)
     return table
+
+
+_MEASURES: Final = {
+    "action variation": "|Δa|/s", "sign reversals": "±/s", "saturated steps": "sat.", "steps outside limits": "out",
+    "mean absolute error": "|e|", "overshoot": "over", "settling time": "2 %", "steady-state error": "end",
+}  # fmt: skip
+_MEASURED: Final = (
+    "|Δa|/s: variation of commands; ±/s: changes of their sign; sat.: share of saturated steps; out: share of steps "
+    "outside limits; |e|: mean error; over: overshoot; 2 %: settling time [s]; end: steady-state error"
+)
+
+
+def measure_tables(data: xr.Dataset) -> list[FittedTable]:
+    """Return one table per plant with measures of the signals and responses, in training and in greedy episodes."""
+    tables: dict[str, FittedTable] = {}
+    if "measures" not in data:
+        return []
+    labels, axes = _labels(data), ("plant", "frequency", "noise", "learner", "strategy")
+    for place in itertools.product(*(data[axis].values for axis in axes)):
+        plant, frequency, noise, learner, strategy = place
+        here = data.sel(dict(zip(axes, place, strict=True)))
+        known = data[["measures", "measures_greedy"]].sel(plant=plant).to_array().notnull()
+        names = [name for name in data["measure"].values.tolist() if known.sel(measure=name).any()]
+        for episodes, variable in (("training", "measures"), ("greedy", "measures_greedy")):
+            if not names or not runs_there(here).any():
+                continue
+            if plant not in tables:
+                headings = ("Hz", "noise", *_names(data), "episodes", *(_MEASURES.get(name, name) for name in names))
+                title = f"{plant}: signals and responses, mean over seeds, {the_last(data.sel(plant=plant))}"
+                right = [heading for heading in headings if heading not in (*_names(data), "episodes")]
+                tables[plant] = FittedTable(headings, _names(data), right, title=title, caption=_MEASURED)
+            means = [_average(here[variable].sel(measure=name).values) for name in names]
+            shown = ["–" if np.isnan(mean) else f"{mean:.3g}" for mean in means]
+            where = f"{float(frequency):g}", f"{float(noise):g}"
+            tables[plant].add(*where, *labels[learner, strategy], episodes, *shown)
+    return list(tables.values())
 
 
 def noise_tables(data: xr.Dataset) -> list[FittedTable]:

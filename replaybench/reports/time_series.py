@@ -78,7 +78,7 @@ def references(scene: Scene) -> Iterator[tuple[str, Predict]]:
     if plant.grid_nodes:
         yield "dynamic programming", _predicting(scene, reference_solution(plant, scene.frequency).solution.greedy)
     for name, rival in Rivals().scores(plant, scene.frequency, scene.noise).items():
-        yield reference_label(RIVAL + name), _without_state(controller(plant, scene.frequency, name, rival)())
+        yield reference_label(RIVAL + name), _without_state(controller(plant, scene.frequency, name, rival, [0]))
 
 
 def _predicting(scene: Scene, policy: Policy) -> Predict:

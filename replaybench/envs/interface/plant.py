@@ -119,6 +119,8 @@ class Plant:
     episode_metric: ClassVar[EpisodeMetric] = "mean reward"
     reference_episodes: ClassVar[int] = 1000
     """Number of episodes over which the scores of reference controllers, such as random control, are averaged."""
+    limits: ClassVar[Mapping[str, tuple[float, float]]] = MappingProxyType({})
+    """Lowest and highest desired value of states by name. Results contain the share of steps outside."""
     saturates: ClassVar[bool] = True
     """Whether noise-free states are clipped to `observation_limit`, and NaN is replaced by 0, before noise is added.
     Plants whose simulation may diverge need True."""
@@ -344,6 +346,10 @@ class Plant:
         check_tuple(self, "observed")
         seen_states(plant, self.state_names, self.observed)
         check_range(self, "action_low", "action_high")
+        for name, limits in self.limits.items():
+            seen_states(plant, self.state_names, (name,))
+            if not (isinstance(limits, tuple) and len(limits) == 2 and limits[0] < limits[1]):
+                raise UserError(f"plant {plant}: limits of {name} must be (lowest, highest), not {shown(limits)}")
         for low, zero, high in zip(self.action_low, self.zero_action, self.action_high, strict=True):
             if not low <= zero <= high:
                 raise UserError(

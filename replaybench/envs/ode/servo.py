@@ -58,6 +58,7 @@ class Servo(OdePlant):
     exogenous = {"set point": Steps(-1.5, 1.5, 1.0)}  # noqa: RUF012 (as plants declare everything)
     regulated = {"angle": "voltage"}  # noqa: RUF012
     set_points = {"angle": "set point"}  # noqa: RUF012
+    limits = {"angle": (-2.0, 2.0)}  # noqa: RUF012
     positive = ("inertia", "resistance")
     reward_scale = 0.1
     max_substep = 0.00125

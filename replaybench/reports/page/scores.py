@@ -36,7 +36,9 @@ def scores_section(report: ReportData) -> Section:
     panels = [
         _panel(report, point, ranked, spans[point.plant, report.normalised(point)]) for point, ranked in scored.items()
     ]
-    return Section("scores", "Final scores", [f"{lead} {theme.REFERENCE_WORDS}."], panels, [_table(report)])
+    return Section(
+        "scores", "Final scores", [f"{lead} {theme.REFERENCE_WORDS}."], panels, [_table(report), *_measures(report)]
+    )
 
 
 def _panel(report: ReportData, point: Point, ranked: list[Standing], span: tuple[float, float]) -> Panel:
@@ -130,6 +132,25 @@ def _table(report: ReportData) -> Table:
                 )
             )
     return Table("All cells, the best of each condition first", heads, rows, 4 if several else 3)
+
+
+def _measures(report: ReportData) -> list[Table]:
+    """Return a table of the measures of signals and responses, or no table if the results have none."""
+    if "measures" not in report.data:
+        return []
+    known = report.data[["measures", "measures_greedy"]].to_array().notnull()
+    names = [name for name in report.data["measure"].values.tolist() if known.sel(measure=name).any()]
+    rows = []
+    for point, one in itertools.product(report.points, report.series):
+        here = report.data.isel(point._asdict()).sel(one.where)
+        for episodes, variable in (("training", "measures"), ("greedy", "measures_greedy")):
+            if report.started(point, one):
+                means = here[variable].sel(measure=names).mean("seed").values
+                where = plant_name(report.plants[point.plant]), *report.numbers(point), one.label, episodes
+                rows.append(Row([*where, *(number(mean, 3) for mean in means)], report.places(one, point)))
+    heads = ("plant", "noise", "Hz", "series", "episodes", *names)
+    legend = f"Signals and responses, mean of {report.late}"
+    return [Table(legend, heads, rows, 5)] if names and rows else []
 
 
 def _baselines(report: ReportData) -> str:
