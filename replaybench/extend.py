@@ -3,6 +3,7 @@
 Files of your own import these names, and those of `replaybench`. All other names may change between versions.
 """
 
+from replaybench.baselines.rivals import ReferenceController as ReferenceController
 from replaybench.controllers.interface.agent import Batch as Batch
 from replaybench.controllers.interface.agent import LearnerSetting as LearnerSetting
 from replaybench.controllers.interface.agent import NormaliseConfig as NormaliseConfig
@@ -25,6 +26,9 @@ from replaybench.controllers.registry import load_learner as load_learner
 from replaybench.envs.foreign.python_plant import PythonPlant as PythonPlant
 from replaybench.envs.interface.plant import Params as Params
 from replaybench.envs.interface.plant import Vector as Vector
+from replaybench.envs.ode.courses import Ramps as Ramps
+from replaybench.envs.ode.courses import Sines as Sines
+from replaybench.envs.ode.courses import Steps as Steps
 from replaybench.envs.ode.plant import OdePlant as OdePlant
 from replaybench.envs.ode.plant import wrap_angle as wrap_angle
 from replaybench.envs.ode.rk4 import simulate as simulate

@@ -72,6 +72,18 @@ def linear_quadratic_regulator(plant: OdePlant, frequency: float = 50.0) -> Line
     Raises:
         UserError: The plant has discrete actions, or cannot be linearised, held or stabilised at its reference state.
     """
+    A, B, equilibrium = linearised(plant, frequency)
+    return LinearQuadraticRegulator(
+        plant, A, B, quadratic_gain(plant, A, B), plant.normalise_state(plant.reference_state), equilibrium
+    )
+
+
+def linearised(plant: OdePlant, frequency: float) -> tuple[Floats, Floats, Floats]:
+    """Return the matrices A and B of `LinearQuadraticRegulator`, and the action a₀ that holds the reference state.
+
+    Raises:
+        UserError: The plant has discrete actions, or cannot be linearised or held at its reference state.
+    """
     if plant.action_choices:
         raise UserError(f"{plant.name} takes choices, between which there is nothing to linearise")
     HERTZ.check(frequency, "frequency")
@@ -91,6 +103,11 @@ def linear_quadratic_regulator(plant: OdePlant, frequency: float = 50.0) -> Line
         )
     A = _jacobian(plant, lambda step: drift(reference + step, equilibrium), len(reference))
     B = _jacobian(plant, lambda step: drift(reference, equilibrium + step), len(equilibrium))
+    return A, B, equilibrium
+
+
+def quadratic_gain(plant: OdePlant, A: Floats, B: Floats) -> Floats:
+    """Return the stabilising feedback gain `[A, S]` for identity weights, or raise `UserError` if there is none."""
     Q, R = np.eye(len(A)), np.eye(B.shape[1])
     try:
         P = solve_discrete_are(A, B, Q, R)
@@ -99,7 +116,7 @@ def linear_quadratic_regulator(plant: OdePlant, frequency: float = 50.0) -> Line
         gain = np.full(B.T.shape, np.nan)
     if not np.isfinite(gain).all() or max(abs(np.linalg.eigvals(A - B @ gain))) >= 1.0:
         raise UserError(f"{plant.name} cannot be stabilised at its reference; it has no linear-quadratic regulator")
-    return LinearQuadraticRegulator(plant, A, B, gain, reference, equilibrium)
+    return gain
 
 
 def _equilibrium(plant: OdePlant) -> Floats:

@@ -18,6 +18,7 @@ import numpy as np
 from replaybench.baselines import pid
 from replaybench.baselines.controllers import Controller, PredictingController, run_episode
 from replaybench.baselines.fuzzy_q_iteration import cached_at, write_cached
+from replaybench.baselines.lqi import Lqi, lqi_gains
 from replaybench.baselines.mppi import HOLD, HORIZON, ITERATIONS, SAMPLES, TEMPERATURE, Mppi
 from replaybench.data.record import read_header
 from replaybench.envs.interface.plant import Plant
@@ -31,7 +32,9 @@ from replaybench.runtime.user_file import Registry, one_line_errors
 from replaybench.runtime.version import NUMERICS_VERSION
 
 PID: Final = "PID"
+LQI: Final = "LQI"
 MPPI: Final = "MPPI"
+_OWN_RIVALS: Final = (PID, LQI, MPPI)
 TUNING_EPISODES: Final = 3000
 """Number of training episodes of a study by default. A PID controller is tuned on as many."""
 SIMULATED_EPISODES: Final = 20
@@ -99,7 +102,7 @@ class Rivals:
         Rivals that the plant does not permit are left out.
         """
         found = {}
-        for name in (*_names(plant), *self.own):
+        for name in (*_names(plant, frequency), *self.own):
             path = _kept_at(plant, frequency, noise, name, self)
             known = _read(path)
             if known is None and compute:
@@ -112,13 +115,15 @@ class Rivals:
 
 def controller(plant: Plant, frequency: float, name: str, rival: Rival, members: Sequence[int]) -> Controller:
     """Return the controller of a rival for one episode of M members (copies of the plant)."""
-    if name not in (PID, MPPI):
+    if name not in _OWN_RIVALS:
         with one_line_errors(name):
             return _with_one_line_errors(CONTROLLERS.load(name)(plant, frequency), name)
     ode = with_equations(plant, name)
     if name == MPPI:
         policy = Mppi(ode, frequency, members).act
         return policy if plant.channel.is_off else PredictingController(ode, frequency, policy).act
+    if name == LQI:
+        return Lqi(ode, frequency).act
     return pid.Pid(ode, frequency, np.reshape(rival.gains, (-1, pid.GAINS))).act
 
 
@@ -130,10 +135,14 @@ def _with_one_line_errors(made: ReferenceController, name: str) -> Controller:
     return act
 
 
-def _names(plant: Plant) -> Iterator[str]:
+def _names(plant: Plant, frequency: float) -> Iterator[str]:
     if isinstance(plant, OdePlant):
         if plant.regulated:
             yield PID
+        if plant.set_points:
+            with contextlib.suppress(UserError):  # not every plant can be linearised
+                lqi_gains(plant, frequency)
+                yield LQI
         if not plant.action_choices:
             yield MPPI
 
@@ -161,7 +170,7 @@ def _kept_at(plant: Plant, frequency: float, noise: float, name: str, chosen: Ri
     facts = [plant.fingerprint(), name, float(frequency), float(noise), plant.reference_episodes, _SEED]
     if name == MPPI:
         own: list[Any] = [SIMULATED_EPISODES, HORIZON, HOLD, SAMPLES, ITERATIONS, TEMPERATURE]
-    elif name != PID:
+    elif name not in _OWN_RIVALS:
         own = [made_of(CONTROLLERS.load(name))]
     else:
         ode = with_equations(plant, name)

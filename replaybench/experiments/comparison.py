@@ -38,7 +38,7 @@ LABELS: Final = {
 Under noise, μ_r = 1 is the best of many episodes of dynamic programming.
 """
 
-RIVAL_LABELS: Final = {"PID": "tuned PID", "MPPI": "MPPI, knows the model"}
+RIVAL_LABELS: Final = {"PID": "tuned PID", "LQI": "LQR with integral action", "MPPI": "MPPI, knows the model"}
 """Names of the package's rivals in tables, by their names in results."""
 RIVAL: Final = "rival:"
 """Text before the name of a rival, such as a tuned PID controller, among the names of reference controllers."""

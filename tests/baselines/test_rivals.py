@@ -10,17 +10,20 @@ import pytest
 from replaybench.baselines import mppi, pid, rivals
 from replaybench.baselines.controllers import RandomController, run_episode, zero_control
 from replaybench.baselines.fuzzy_q_iteration import solve
+from replaybench.baselines.lqi import Lqi, lqi_gains
 from replaybench.baselines.mppi import Mppi
 from replaybench.baselines.pid import Pid
 from replaybench.baselines.references import kept_reference, reference
 from replaybench.baselines.rivals import Rivals
 from replaybench.envs.interface.channel import Channel
+from replaybench.envs.measures import MEASURES
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.pendulum import PendulumDCSC
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.ode.servo import Servo
 from replaybench.envs.population import PopulationEnv
 from replaybench.runtime.streams import Stream
+from tests.helpers.declared import declared
 from tests.helpers.refusals import refuses
 
 
@@ -99,7 +102,7 @@ def test_rivals_are_computed_once_for_each_plant_condition_and_budget(
     assert kept_reference(plant, 50.0, 0.0, None, budget) is None
     assert reference(plant, 50.0).rivals == {}
     found = reference(plant, 50.0, rivals=budget).rivals
-    assert set(found) == {"PID", "MPPI"}
+    assert set(found) == {"PID", "LQI", "MPPI"}
     assert "Kp = " in found["PID"].note
     assert "tuned on 96 episodes" in found["PID"].note
     monkeypatch.setattr(pid, "tune", lambda *given: pytest.fail("tuned again"))
@@ -109,7 +112,26 @@ def test_rivals_are_computed_once_for_each_plant_condition_and_budget(
     assert kept.rivals == found
     delayed = plant.through(Channel(delay=0.02))
     assert budget.scores(delayed, 50.0, 0.0, compute=False) == {}
-    assert Rivals(episodes=200).scores(plant, 50.0, 0.0, compute=False) == {}
+    assert set(Rivals(episodes=200).scores(plant, 50.0, 0.0, compute=False)) == {"LQI", "MPPI"}
+
+
+def test_lqi_removes_the_error_that_friction_leaves() -> None:
+    plant = Quick()
+    _, integral = lqi_gains(plant, 100.0)
+    assert integral[0, 0] < 0
+    env = PopulationEnv(plant, 20, frequency=100.0, role="evaluation")
+    run_episode(Lqi(plant, 100.0).act, env)
+    steady = env.measures()[:, list(MEASURES).index("steady-state error")]
+    proportional = LqiWithoutIntegral(plant, 100.0)
+    run_episode(proportional.act, env)
+    assert steady.mean() < 0.6 * env.measures()[:, list(MEASURES).index("steady-state error")].mean()
+    refuses("Upright has no set points", lqi_gains, declared(PendulumDCSC, name="Upright")(), 50.0)
+
+
+class LqiWithoutIntegral(Lqi):
+    def __init__(self, plant: OdePlant, frequency: float) -> None:
+        super().__init__(plant, frequency)
+        self._integral_gain = 0.0 * self._integral_gain
 
 
 class Naive:
@@ -172,7 +194,7 @@ def test_mppi_swings_the_pendulum_up_nearly_as_well_as_dynamic_programming() -> 
 
 OWN = """
 import numpy as np
-from replaybench.baselines.rivals import ReferenceController
+from replaybench.extend import ReferenceController
 
 class Mine(ReferenceController):
     _seen = 0
@@ -192,7 +214,7 @@ def test_own_controllers_are_rivals(tmp_path: Path, empty_cache: Path, monkeypat
     file = tmp_path / "own_controllers.py"
     file.write_text(OWN)
     name = f"{file}:Mine"
-    monkeypatch.setattr(rivals, "_names", lambda plant: ())
+    monkeypatch.setattr(rivals, "_names", lambda *given: ())
     assert Rivals(own=(name,)).scores(Quick(), 50.0, 0.0, compute=False) == {}
     found = Rivals(own=(name,)).scores(Quick(), 50.0, 0.0)
     assert found[name].score > -1.0

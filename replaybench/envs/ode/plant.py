@@ -329,8 +329,8 @@ def with_equations(plant: Plant, purpose: str) -> OdePlant:
     """Return the plant if it has differential equations, or raise a `UserError` that names the `purpose`."""
     if not isinstance(plant, OdePlant):
         raise UserError(
-            f"{plant.name} is not given by equations, which {purpose} needs; Pendulum, PendulumDCSC, Magman and plants "
-            "of your own that derive from OdePlant are"
+            f"{plant.name} is not given by equations, which {purpose} needs; Pendulum, PendulumDCSC, Magman, Servo and "
+            "plants of your own that derive from OdePlant are"
         )
     return plant
 
