@@ -95,7 +95,7 @@ class Result(Generic[T]):
 
 def sweep(
     study: Study | Path | str, output: Path | str | None = None, *, workers: int | None = None,
-    cluster: str | None = None, progress: bool = True,
+    cluster: str | None = None, progress: bool = True, rivals: bool = True,
 ) -> Result[xr.Dataset]:  # fmt: skip
     """Run a study, or continue an interrupted run, and return its results.
 
@@ -107,6 +107,7 @@ def sweep(
         workers: Number of local worker processes; one per core by default.
         cluster: Address of a Dask scheduler, whose workers are used instead of local workers.
         progress: Whether to print progress: a bar in terminals and notebooks, and a line every 30 s elsewhere.
+        rivals: Whether to tune and score rivals of learners, such as PID controllers.
 
     Returns:
         The results as an `xarray.Dataset`, wrapped in a `Result`.
@@ -122,7 +123,7 @@ def sweep(
     read = study if isinstance(study, Study) else read_study(study)
     outcome = run_sweep(
         read, Path(output or Path("runs") / read.name), workers or cores(), cluster, checkpoint_seconds=60.0,
-        console=_console(progress), figures=Figures(draw_figures, figure_paths),
+        console=_console(progress), figures=Figures(draw_figures, figure_paths), rivals=rivals,
     )  # fmt: skip
     if outcome.status:
         raise KeyboardInterrupt("checkpoints are written; run the cell or the script again to resume")

@@ -217,7 +217,7 @@ def averaged_over_noise(solution: Solution, noise: float) -> Solution:
     grid, points = solution.grid, solution.grid.points()
     places, weights = np.polynomial.hermite_e.hermegauss(_QUADRATURE)
     theta = solution.theta
-    for axis, scale in enumerate(solution.plant.state_scale):
+    for axis, scale in enumerate(solution.plant.state_scale[: solution.plant.equations]):  # others have no noise
         averaged = np.zeros_like(theta)
         for place, weight in zip(places, weights / weights.sum(), strict=True):
             moved = points.copy()

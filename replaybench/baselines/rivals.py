@@ -22,6 +22,7 @@ from replaybench.baselines.lqi import Lqi, lqi_gains
 from replaybench.baselines.mppi import HOLD, HORIZON, ITERATIONS, SAMPLES, TEMPERATURE, Mppi
 from replaybench.data.record import read_header
 from replaybench.envs.interface.plant import Plant
+from replaybench.envs.ode import rk4
 from replaybench.envs.ode.plant import OdePlant, with_equations
 from replaybench.envs.population import PopulationEnv
 from replaybench.runtime.arrays import Floats32
@@ -37,9 +38,11 @@ MPPI: Final = "MPPI"
 _OWN_RIVALS: Final = (PID, LQI, MPPI)
 TUNING_EPISODES: Final = 3000
 """Number of training episodes of a study by default. A PID controller is tuned on as many."""
-SIMULATED_EPISODES: Final = 20
+SIMULATED_EPISODES: Final = 10
 """Largest number of episodes over which the score of a controller that simulates the plant is averaged."""
 
+_SUBSTEP: Final = 2e-8  # seconds of one Runge-Kutta step of one copy of a plant
+_STEP: Final = 3e-7  # further seconds of a control step
 _SEED: Final = 2018
 _KIND: Final = "rival"
 
@@ -111,6 +114,18 @@ class Rivals:
             if known is not None:
                 found[name] = known
         return found
+
+    def seconds(self, plant: Plant, frequency: float, noise: float) -> float:
+        """Estimate the seconds that the package's rivals of a plant take on one core, as far as they are not stored."""
+        names = [name for name in _names(plant, frequency) if name != LQI]
+        missing = [name for name in names if not _kept_at(plant, frequency, noise, name, self).is_file()]
+        if not missing:
+            return 0.0
+        steps = plant.steps_per_episode(frequency)
+        substeps = rk4.substeps(with_equations(plant, PID), 1.0 / frequency)
+        simulated = min(plant.reference_episodes, SIMULATED_EPISODES) * ITERATIONS * SAMPLES * HORIZON * frequency
+        counts = {PID: self.episodes + plant.reference_episodes, MPPI: simulated}
+        return sum(counts[name] * steps * (substeps * _SUBSTEP + _STEP) for name in missing)
 
 
 def controller(plant: Plant, frequency: float, name: str, rival: Rival, members: Sequence[int]) -> Controller:

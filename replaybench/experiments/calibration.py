@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from replaybench.baselines.grid_choice import Rule, reference_seconds
 from replaybench.baselines.references import kept_at
+from replaybench.baselines.rivals import Rivals
 from replaybench.data.documents import read_json
 from replaybench.envs.interface.engine import thread_count
 from replaybench.envs.ode.plant import OdePlant
@@ -123,7 +124,8 @@ def estimate(
         plant = cell.make_plant()
         known = kept_at(plant, cell.frequency, noise, rule).is_file()
         step = _STEP[not isinstance(plant, OdePlant)]
-        references.append(0.0 if known else reference_seconds(plant, cell.frequency, noise, rule, step))
+        rivals = Rivals(cell.episodes).seconds(plant, cell.frequency, noise)
+        references.append(rivals + (0.0 if known else reference_seconds(plant, cell.frequency, noise, rule, step)))
     first, further, solving = _COMPILING
     learners = len({cell.learner for cell in new})
     compiling = first * learners + further * (len(new) - learners) + (solving if new and any(references) else 0.0)

@@ -285,9 +285,8 @@ class CellRun:
         for part, arrays in (("history", self.history()), ("snapshots", self.snapshots.arrays())):
             known = RecordArrays(record, f"{part}.")
             for name, array in arrays.items():
-                if (
-                    name not in (*REPLAYED, "measures", "measures_greedy") or name in known
-                ):  # earlier versions did not measure them
+                later = name in REPLAYED or name.startswith("measures")  # earlier versions did not measure them
+                if name in known or not later:
                     array[:] = known[name]
         self.episode = episode
 

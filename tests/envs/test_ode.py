@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
+from replaybench.envs.interface.channel import Channel
 from replaybench.envs.interface.plant import Params, Vector
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.courses import Ramps, Steps
@@ -337,6 +338,14 @@ def test_exogenous_states_follow_their_courses_and_starts_are_spread() -> None:
     moves = np.diff(slope, axis=0)[:40].reshape(8, 5, 40)
     np.testing.assert_allclose(moves, moves[:, :1].repeat(5, axis=1), atol=1e-6)  # straight between corners
     assert np.abs(slope).max() <= 1.0
+
+
+def test_exogenous_states_are_observed_without_noise() -> None:
+    for channel in (None, Channel(dead_zone=0.1)):
+        env = PopulationEnv(Followed(), 3, sensor_noise=0.1, channel=channel)
+        observation, info = env.reset()
+        assert (observation[:, 0] != info["true_state"][:, 0]).all()
+        np.testing.assert_array_equal(observation[:, 1:], info["true_state"][:, 1:])
 
 
 def test_courses_depend_on_the_member_and_continue_from_a_stored_state() -> None:

@@ -185,8 +185,8 @@ def _read(
     observed: NDArray[np.float64], chosen: NDArray[np.bool_], earlier: NDArray[np.float64], fresh: NDArray[np.bool_],
     resolution: NDArray[np.float64], positions: NDArray[np.int64], periodic: NDArray[np.bool_], dt: float,
     last: NDArray[np.float64], limited: bool, center: NDArray[np.float64], scale: NDArray[np.float64],
-    limit: NDArray[np.float64], stream: NDArray[np.uint64], sigma: float, observation: NDArray[np.float32],
-    truth: NDArray[np.float32], noise: NDArray[np.float32],
+    limit: NDArray[np.float64], stream: NDArray[np.uint64], sigma: NDArray[np.float64],
+    observation: NDArray[np.float32], truth: NDArray[np.float32], noise: NDArray[np.float32],
 ) -> None:  # fmt: skip
     """Write the observations of the physical states `observed` `[M, S]`, and the normalised true states `truth`.
 
@@ -204,8 +204,8 @@ def _read(
         for i in range(observed.shape[1]):
             truth[m, i] = _limited((observed[m, i] - center[i]) / scale[i], limited, limit[i])
             reading = _limited((earlier[m, oldest, i] - center[i]) / scale[i], limited, limit[i])
-            if sigma > 0.0:
-                error = sigma * next_normal(stream[m])
+            if sigma[i] > 0.0:
+                error = sigma[i] * next_normal(stream[m])
                 noise[m, i] = error
                 reading += error
             if resolution[i] > 0.0:

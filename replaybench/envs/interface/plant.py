@@ -131,6 +131,11 @@ class Plant:
         return (False,) * len(self.state_names)
 
     @property
+    def noisy(self) -> tuple[bool, ...]:
+        """Whether each state is measured, so that sensor noise is added to it."""
+        return (True,) * len(self.state_names)
+
+    @property
     def zero_action(self) -> tuple[float, ...]:
         """The action in physical units that the reference controller "zero control" always applies."""
         return (0.0,) * len(self.action_low)

@@ -78,7 +78,7 @@ class Signals:
         columns = plant.state_center, plant.state_scale, plant.observation_limit
         self._sensing: tuple[Any, ...] = (
             plant.saturates, *(np.array(column, np.float64) for column in columns), self.sensor.state,
-            self.sensor_noise, self.observation, self.true_state, self.sensor_error,
+            np.where(plant.noisy, self.sensor_noise, 0.0), self.observation, self.true_state, self.sensor_error,
         )  # fmt: skip
 
     def rest(self, chosen: NDArray[np.bool_]) -> None:
@@ -146,7 +146,7 @@ def _disturb(
 @kernel
 def _sense(
     observed: NDArray[np.float64], chosen: NDArray[np.bool_], limited: bool, center: NDArray[np.float64],
-    scale: NDArray[np.float64], limit: NDArray[np.float64], stream: NDArray[np.uint64], sigma: float,
+    scale: NDArray[np.float64], limit: NDArray[np.float64], stream: NDArray[np.uint64], sigma: NDArray[np.float64],
     observation: NDArray[np.float32], truth: NDArray[np.float32], noise: NDArray[np.float32],
 ) -> None:  # fmt: skip
     for m in range(observed.shape[0]):
@@ -157,8 +157,8 @@ def _sense(
             if limited and not abs(seen) <= limit[i]:
                 seen = limit[i] if seen > 0 else -limit[i] if seen < 0 else 0.0
             truth[m, i] = seen
-            if sigma > 0.0:
-                error = sigma * next_normal(stream[m])
+            if sigma[i] > 0.0:
+                error = sigma[i] * next_normal(stream[m])
                 noise[m, i] = error
                 seen += error
             observation[m, i] = seen

@@ -79,6 +79,11 @@ class OdePlant(Plant):
         return len(self.state_names) - len(self.exogenous)
 
     @property
+    def noisy(self) -> tuple[bool, ...]:
+        """Whether each state is measured. Set points and other exogenous states are known without noise."""
+        return tuple(name not in self.exogenous for name in self.state_names)
+
+    @property
     def random_episodes(self) -> bool:
         """Whether episodes of a deterministic controller without noise differ."""
         return bool(self.exogenous) or any(self.start_spread)

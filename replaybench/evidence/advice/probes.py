@@ -134,7 +134,7 @@ def _tables(**tables: Mapping[str, Any]) -> str:
 def run(study: Study, folder: Path, workers: int, console: Console) -> xr.Dataset:
     """Run a study in a folder, after copying finished cells from neighbouring folders, and return the results."""
     take_over(study, folder)
-    outcome = run_sweep(study, folder, workers, None, checkpoint_seconds=60.0, console=console)
+    outcome = run_sweep(study, folder, workers, None, checkpoint_seconds=60.0, console=console, rivals=False)
     if outcome.status:
         raise KeyboardInterrupt(f"stopped; run the same command again to continue in {folder.parent}")
     return outcome.data
