@@ -61,7 +61,7 @@ class Mppi:
         self._temperature, self._iterations = temperature, iterations
         self._plan = np.tile(plant.normalise_action(plant.zero_action), (len(members), steps, 1))
 
-    def act(self, observation: Floats32) -> Floats32:
+    def act(self, observation: Floats32 | Floats) -> Floats32:
         """Return the actions, float32 `[M, A]`, for the next normalised observations `[M, S]`."""
         states = self._plant.denormalise_state(observation[:, : len(self._plant.state_names)])
         for _ in range(self._iterations):
