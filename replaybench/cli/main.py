@@ -13,7 +13,7 @@ from typing import Final, NoReturn, TextIO
 
 from replaybench.cli import options
 from replaybench.cli.results import export, export_policy, figures, import_log, inspect, report, show, watch
-from replaybench.cli.running import advise, baseline, claims, replay, reproduce, sweep, table
+from replaybench.cli.running import advise, baseline, card, claims, replay, reproduce, sweep, table
 from replaybench.data.run_folder import unused_removed
 from replaybench.experiments import interruption
 from replaybench.runtime.errors import ReplaybenchWarning, UserError, unknown
@@ -22,7 +22,7 @@ from replaybench.runtime.user_file import imports_only
 _GROUPS: Final[dict[str, dict[str, Callable[..., int]]]] = {
     "run": {"init": options.init, "sweep": sweep, "reproduce": reproduce, "baseline": baseline, "replay": replay},
     "look": {"watch": watch, "report": report, "figures": figures, "show": show, "inspect": inspect},
-    "compare": {"table": table, "claims": claims, "advise": advise},
+    "compare": {"table": table, "claims": claims, "card": card, "advise": advise},
     "exchange": {"import": import_log, "export": export, "export-policy": export_policy},
     "extend": {"list": options.list_names, "check": options.check, "examples": options.examples},
 }

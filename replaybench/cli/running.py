@@ -50,8 +50,8 @@ def sweep(
     control rates, each plant runs at its own control rate.
 
     Args:
-        study: Study file (TOML), or the name of a study in replaybench (demo, partial). It is not needed if --plant and
-            --strategy describe the study.
+        study: Study file (TOML), or the name of a study in replaybench (card, demo, partial). It is not needed if
+            --plant and --strategy describe the study.
         plant: Plants, as in --plant PendulumDCSC Magman, which replace those of the study.
         learner: Learners, which replace those of the study.
         strategy: Strategies, which replace those of the study. The first one is the baseline of comparisons.
@@ -189,6 +189,51 @@ def _run_study(
     command = "report" if drawn else "table"
     print_results(console, data, f"replaybench {command} {shlex.quote(str(folder))}")
     return status
+
+
+def card(
+    strategy: Positional[str],
+    output: Path | None = None,
+    workers: bounds.Workers | None = None,
+    quiet: bool = False,
+) -> int:
+    """Run a strategy on a fixed protocol, and print its rank among other strategies.
+
+    The protocol is the study `card`. The scores of the other strategies come with replaybench. The same command again
+    continues a stopped run. The card is also written to card.html and card.md in the run folder.
+
+    Args:
+        strategy: Strategy, for example FULL[PER], or path/to/file.py:Class for a retention or sampling of your own, as
+            in studies.
+        output: Run folder. If not given, it is runs/card-<strategy>.
+    """
+    from replaybench.cli.console import make_console
+    from replaybench.data.run_folder import AUTHOR, refuse_foreign
+    from replaybench.evidence.card import make_card, protocol
+    from replaybench.experiments.sweep import cores, run_sweep
+    from replaybench.experiments.text_table import Collector
+    from replaybench.reports.figures.style import file_names
+    from replaybench.reports.page.card import card_page
+    from replaybench.runtime.atomic import write_text
+
+    study = protocol([strategy], str(Path.cwd()))
+    folder = output or Path("runs") / f"card-{file_names([strategy])[0]}"
+    page, text = (folder.absolute() / name for name in ("card.html", "card.md"))
+    refuse_foreign(page)
+    refuse_foreign(text)
+    console = make_console(quiet=quiet)
+    data, _, status = run_sweep(study, folder, workers or cores(), None, checkpoint_seconds=60.0, console=console)
+    if status:
+        print("stopped before the end; run the same command again to continue", file=sys.stderr)
+        return status
+    made, markdown = make_card(study.cells()[0].strategy, data, study), Collector()
+    for table in made.tables():
+        markdown.print(table)
+        make_console().print(table)
+    write_text(text, f"{markdown.text('md')}\n*Card {AUTHOR}.*\n")
+    write_text(page, card_page(made))
+    print(f"card     {folder / page.name} and {text.name}")
+    return 0
 
 
 def baseline(

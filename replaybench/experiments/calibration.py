@@ -137,6 +137,14 @@ def estimate(
     return Estimate(seconds, {"cells": sum(work), "references": sum(references), "compiling": compiling}, len(new))
 
 
+def speed(cell: Cell) -> Speed:
+    """Return the speed of a CPU cell (combination of settings), which is measured if it is not yet known."""
+    key = _class(cell)
+    if (known := _stored_speed(key) or _measured(key, cell)) is None:
+        raise AssertionError("outside `stored_kernels_only`, every cell can be measured")
+    return known
+
+
 def untried(cells: Sequence[Cell]) -> int:
     """Count the classes of CPU cells (equally fast combinations of settings) without a stored speed."""
     return sum(_stored_speed(key) is None for key in {_class(cell) for cell in cells if cell.device == "cpu"})

@@ -84,6 +84,7 @@ FOLDERS: dict[str, tuple[Callable[[Path], Words], str]] = {
     "sweep": (lambda inputs: ("sweep", inputs / "study.toml"), "study.toml"),
     "reproduce": (lambda inputs: ("reproduce", "debruin2018/fig12", "--set", "seeds=1"), "results.nc"),
     "advise": (lambda inputs: ("advise", "--plant", "PendulumDCSC"), "advice.toml"),
+    "card": (lambda inputs: ("card", "FULL[PER]"), "card.html"),
     "baseline": (lambda inputs: ("baseline", "PendulumDCSC"), "solution.png"),
     "replay": (lambda inputs: ("replay", inputs / "buffer.h5"), "offline.png"),
     "figures": (lambda inputs: ("figures", inputs / "run"), "scores-PendulumDCSC.png"),

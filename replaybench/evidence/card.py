@@ -1,0 +1,188 @@
+"""The card of a replay strategy: its scores on a fixed protocol, next to those of other strategies (command `card`).
+
+The protocol is the study `card` of the package. The scores of the other strategies come with the package.
+"""
+
+import functools
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from replaybench.experiments.calibration import speed
+from replaybench.experiments.dataset import mu_r
+from replaybench.experiments.effects import family_p, p_text, paired
+from replaybench.experiments.statistics import DEAD_LEVEL, Interval, drawn, interval
+from replaybench.experiments.study import VOLUME, Study, read_study
+from replaybench.experiments.text_table import FittedTable
+from replaybench.replay.strategies.notation import parse
+from replaybench.runtime.arrays import Floats
+
+BASELINE: Final = "FULL[Uniform]"
+_STORED: Final = Path(__file__).parent / "cards.json"
+
+
+class Condition(NamedTuple):
+    """A condition of the protocol: a plant, a replay volume, and a noise level in normalised units."""
+
+    plant: str
+    volume: float
+    noise: float
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The scores of a strategy in all C conditions of the protocol, with n seeds.
+
+    Failed runs have the score 0, which is that of random control.
+
+    Attributes:
+        final: Mean μ_r of the last episodes; float64, shape `[C, n]`.
+        whole: Mean μ_r of all episodes, which is higher if a run learns faster; float64, shape `[C, n]`.
+    """
+
+    final: Floats
+    whole: Floats
+
+
+@dataclass(frozen=True)
+class Card:
+    """The card of a strategy, with its scores and those of all other strategies by name."""
+
+    strategy: str
+    conditions: Sequence[Condition]
+    standings: dict[str, Standing]
+    cost: str
+
+    def by_volume(self) -> dict[float, list[int]]:
+        """Return the indices of the conditions with each replay volume."""
+        parts: dict[float, list[int]] = {}
+        for place, condition in enumerate(self.conditions):
+            parts.setdefault(condition.volume, []).append(place)
+        return parts
+
+    def ranks(self, volume: float) -> dict[str, Interval]:
+        """Return each strategy's mean rank over the conditions with a replay volume, with its 95 % bootstrap interval.
+
+        Rank 1 is the highest final score. Seeds are resampled, the same ones for all strategies.
+        """
+        part = self.by_volume()[volume]
+        final = np.array([standing.final[part] for standing in self.standings.values()])
+        resampled = _mean_ranks(final @ drawn(final.shape[-1]).T)
+        low, high = np.quantile(resampled, [0.025, 0.975], axis=-1)
+        means = _mean_ranks(final.sum(axis=-1, keepdims=True))[:, 0]
+        bounds = zip(means.tolist(), low.tolist(), high.tolist(), strict=True)
+        return {name: Interval(*each, False) for name, each in zip(self.standings, bounds, strict=True)}
+
+    def tables(self) -> list[FittedTable]:
+        """Return the tables of the card: measures for each replay volume, and scores in each condition."""
+        return [self._measures(), self._scores()]
+
+    def _measures(self) -> FittedTable:
+        own, baseline = self.standings[self.strategy], self.standings[BASELINE]
+        parts = self.by_volume()
+        effects = [paired([own.final[part].mean(0)], [baseline.final[part].mean(0)]) for part in parts.values()]
+        collapsed = [own.final[part] < DEAD_LEVEL for part in parts.values()]
+        changes = []
+        for part in parts.values():
+            noisy = np.array([self.conditions[place].noise > 0 for place in part])
+            changes.append(interval(own.final[part][noisy].mean(0) - own.final[part][~noisy].mean(0)))
+        rows: dict[str, Iterable[str]] = {
+            f"mean rank of {len(self.standings)} (1 is best)": (
+                self.ranks(volume)[self.strategy].text(1) for volume in parts
+            ),
+            "final score μ_r": (interval(own.final[part].mean(0)).text(2) for part in parts.values()),
+            f"final score − {BASELINE}": (_signed(each.estimate, *each.interval()) for each in effects),
+            "p (sign-flip test, Holm)": map(p_text, family_p(effects)),
+            "mean score of the whole run": (interval(own.whole[part].mean(0)).text(2) for part in parts.values()),
+            f"collapsed runs (μ_r < {DEAD_LEVEL})": (f"{each.sum()} of {each.size}" for each in collapsed),
+            "final score: with − without noise": (_signed(each.mean, each.low, each.high) for each in changes),
+        }
+        headings = ("measure", *(f"replay volume {volume:g}" for volume in parts))
+        table = FittedTable(headings, ("measure",), headings[1:], title=f"Card of {self.strategy}", caption=self.cost)
+        for measure, values in rows.items():
+            table.add(measure, *values)
+        return table
+
+    def _scores(self) -> FittedTable:
+        own, baseline = self.standings[self.strategy], self.standings[BASELINE]
+        headings = ("plant", "volume", "noise", "rank", "final μ_r [95 %]", f"− {BASELINE} [95 %]", "collapsed")
+        table = FittedTable(headings, ("plant",), headings[1:], title="Scores in each condition")
+        means = np.array([standing.final.mean(axis=-1) for standing in self.standings.values()])
+        ranks = _ranks(means)[list(self.standings).index(self.strategy)]
+        for place, (plant, volume, noise) in enumerate(self.conditions):
+            effect = paired([own.final[place]], [baseline.final[place]])
+            difference = _signed(effect.estimate, *effect.interval())
+            table.add(
+                plant, f"{volume:g}", f"{noise:g}", f"{ranks[place]:g}", interval(own.final[place]).text(2),
+                difference, str((own.final[place] < DEAD_LEVEL).sum()),
+            )  # fmt: skip
+        return table
+
+
+def protocol(strategies: Sequence[str], folder: str = "") -> Study:
+    """Return the study of the protocol for some strategies. User files are looked up in `folder` first."""
+    return read_study("card", {"strategies": [*strategies], **({"folder": folder} if folder else {})})
+
+
+def make_card(strategy: str, data: xr.Dataset, study: Study) -> Card:
+    """Make the card of a strategy from the results of the protocol and the scores that come with the package."""
+    conditions, stored = stored_standings()
+    return Card(strategy, conditions, stored | {strategy: standing(data, strategy, conditions)}, _cost(strategy, study))
+
+
+def standing(data: xr.Dataset, strategy: str, conditions: Sequence[Condition]) -> Standing:
+    """Return the scores of a strategy from results of the protocol."""
+    whole = mu_r(data, data["reward"]).mean("episode")
+    scores = []
+    for score in (data["mu_final"], whole):
+        here = [
+            score.sel(plant=plant, learner=f"DDPG{VOLUME}{volume:g}", strategy=strategy, noise=noise)
+            .max("frequency")
+            .values
+            for plant, volume, noise in conditions
+        ]
+        scores.append(np.nan_to_num(np.array(here, np.float64), nan=0.0))
+    return Standing(*scores)
+
+
+@functools.cache
+def stored_standings() -> tuple[list[Condition], dict[str, Standing]]:
+    """Return the conditions of the protocol, and the scores of the strategies that come with the package."""
+    stored: dict[str, Any] = json.loads(_STORED.read_text(encoding="utf-8"))
+    standings = {
+        name: Standing(*(np.array(scores[key], np.float64) for key in ("final", "whole")))
+        for name, scores in stored["strategies"].items()
+    }
+    return [Condition(*each) for each in stored["conditions"]], standings
+
+
+def _cost(strategy: str, study: Study) -> str:
+    """Describe the memory and the time of a strategy, relative to `BASELINE` on this machine."""
+    own = study.cells()[0]
+    seconds = [speed(cell).of(cell) for cell in (own, protocol([BASELINE]).cells()[0])]
+    return (
+        f"Memory: {parse(strategy).slot_bytes} bytes for each experience, in addition to the experience. Time: "
+        f"{seconds[0] / seconds[1]:.2f} times that of {BASELINE} for a step with its updates, on this machine."
+    )
+
+
+def _mean_ranks(scores: Floats) -> Floats:
+    """Return the ranks along the first axis (1 for the highest score), as means over the second axis."""
+    ranks: Floats = _ranks(scores).mean(axis=1)
+    return ranks
+
+
+def _ranks(scores: Floats) -> Floats:
+    from scipy.stats import rankdata
+
+    ranks: Floats = rankdata(-np.round(scores, 9), axis=0)  # rounding errors must not decide
+    return ranks
+
+
+def _signed(center: float, low: float, high: float) -> str:
+    return f"{center:+.3f} [{low:+.3f}, {high:+.3f}]" if np.isfinite(low) else f"{center:+.3f}"

@@ -1,0 +1,84 @@
+"""Cards of strategies: scores, ranks and stored strategies."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from replaybench.evidence import card as cards
+from replaybench.evidence.card import BASELINE, Card, Condition, Standing, make_card, protocol, stored_standings
+from replaybench.experiments.statistics import drawn
+from replaybench.replay.strategies.notation import parse
+from replaybench.reports.page.card import card_page
+from tests.helpers.made_results import made_results
+
+CONDITIONS = [Condition("Pendulum", volume, noise) for volume in (4.0, 32.0) for noise in (0.0, 0.02)]
+
+
+def standings(names: list[str], seeds: int = 5) -> dict[str, Standing]:
+    rng = np.random.default_rng(1)
+    return {name: Standing(*np.round(rng.normal(0.5, 0.2, (2, len(CONDITIONS), seeds)), 1)) for name in names}
+
+
+def test_ranks_are_those_of_mean_scores_with_ties_shared() -> None:
+    known = standings(["A", "B", "C"])
+    ranks = Card("A", CONDITIONS, known, "").ranks(32.0)
+    resampled: dict[str, list[float]] = {name: [] for name in known}
+    for counts in (np.ones(5), *drawn(5)):
+        total = dict.fromkeys(known, 0.0)
+        for place in (2, 3):
+            scores = {name: float(counts @ known[name].final[place]) for name in known}
+            for name in known:
+                above = sum(other > scores[name] + 1e-9 for other in scores.values())
+                total[name] += above + (sum(abs(other - scores[name]) < 1e-9 for other in scores.values()) + 1) / 2
+        for name in known:
+            resampled[name].append(total[name] / 2)
+    for name, rank in ranks.items():
+        assert rank.mean == resampled[name][0]
+        low, high = np.quantile(resampled[name][1:], [0.025, 0.975])
+        assert abs(rank.low - low) < 1e-12
+        assert abs(rank.high - high) < 1e-12
+
+
+def test_a_card_has_the_scores_of_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    learners = ["DDPG:replay_volume=4", "DDPG:replay_volume=32"]
+    made = [[0.1, 0.5], [0.7, 0.8]]  # at which curves end, by volume and noise
+    data = made_results(
+        ["Pendulum"], learners, ["FULL[PER]"], [0.0, 0.02], [50.0], seeds=5, episodes=40,
+        ends=lambda plant, learner, strategy, noise, rate: made[learner][noise], exact=False,
+    )  # fmt: skip
+    data["reward"].loc[{"learner": learners[0], "noise": 0.02, "seed": 3}] = np.nan
+    data["mu_final"].loc[{"learner": learners[0], "noise": 0.02, "seed": 3}] = np.nan
+    monkeypatch.setattr(cards, "stored_standings", lambda: (CONDITIONS, standings([BASELINE, "FULL[PER]"])))
+    monkeypatch.setattr(cards, "_cost", lambda *_: "")
+    card = make_card("FULL[PER]", data, protocol(["FULL[PER]"]))
+    own = card.standings["FULL[PER]"]
+    assert own.final.shape == own.whole.shape == (4, 5)
+    np.testing.assert_allclose(own.final[2], data["mu_final"].sel(learner=learners[1], noise=0.0).values.ravel())
+    np.testing.assert_allclose(
+        own.whole[3], data["reward"].sel(learner=learners[1], noise=0.02).mean("episode").values.ravel() + 2
+    )
+    assert own.final[1, 3] == own.whole[1, 3] == 0.0  # a failed run has the score of random control
+    measures, _ = card.tables()
+    rows = {str(row[0]).partition(" (")[0]: [str(cell) for cell in row[1:]] for row in measures.rows}
+    assert rows["collapsed runs"] == [f"{(own.final[:2] < 0.2).sum()} of 10", "0 of 10"]
+    assert all(
+        f"{own.final[part].mean():.2f}" in cell
+        for part, cell in zip(([0, 1], [2, 3]), rows["final score μ_r"], strict=True)
+    )
+    change = own.final[3].mean() - own.final[2].mean()
+    assert rows["final score: with − without noise"][1].startswith(f"{change:+.3f}")
+    assert "FULL[PER]" in card_page(card)
+
+
+def test_stored_scores_are_those_of_the_present_protocol() -> None:
+    conditions, stored = stored_standings()
+    cells = protocol([BASELINE]).cells()
+    assert json.loads(cards._STORED.read_text())["cells"] == [cell.id for cell in cells]
+    assert {(cell.plant, cell.noise) for cell in cells} == {(each.plant, each.noise) for each in conditions}
+    assert len(stored) > 10
+    for name, standing in stored.items():
+        assert str(parse(name)) == name
+        assert standing.final.shape == standing.whole.shape == (len(conditions), cells[0].members)
+        assert np.isfinite(standing.final).all()
