@@ -23,6 +23,7 @@ from benchmarks.tables import (
     roboschool,
     sac_rates,
     speeds,
+    strategies,
     tasks,
     transfer,
     walkers,
@@ -54,6 +55,8 @@ MODULES = (
     tasks,
     plants,
     speeds,
+    strategies,
+    strategies,
     peers,
     when_map,
 )

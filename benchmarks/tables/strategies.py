@@ -1,0 +1,40 @@
+"""Ranks and scores of all strategies on the protocol of `card`."""
+
+from typing import Final
+
+import numpy as np
+
+from benchmarks.tables.text import between, captioned, difference, number, spread, table
+from replaybench.evidence.card import BASELINE, Card, stored_standings
+from replaybench.experiments.statistics import DEAD_LEVEL
+
+_SEEDS: Final = 24
+
+
+def texts() -> dict[str, str]:
+    conditions, standings = stored_standings()
+    card = Card(BASELINE, conditions, standings, "")
+    ranks = {volume: card.ranks(volume) for volume in card.by_volume()}
+    order = sorted(standings, key=lambda name: sum(rank[name].mean for rank in ranks.values()))
+    rows = []
+    for name in order:
+        own, cells = standings[name], list[str]()
+        for volume, part in card.by_volume().items():
+            rank, baseline = ranks[volume][name], standings[BASELINE].final[part].mean(axis=0)
+            gain = "–" if name == BASELINE else difference(own.final[part].mean(axis=0), baseline, 3)[0]
+            cells += [between(rank.mean, rank.low, rank.high, 1), spread(own.final[part].mean(axis=0), 2), gain]
+        rows.append([name, *cells, number(int((own.final < DEAD_LEVEL).sum()), 0)])
+    runs = standings[BASELINE].final.size
+    caption = (
+        f"DDPG, {_SEEDS} seeds × 150 episodes on PendulumDCSC and Magman, with noise 0 and 0.02. A rank is by mean final "
+        "score in one condition; the table shows means over the four conditions of a volume, with 95 % bootstrap "
+        f"intervals over seeds. Scores are means over the same conditions. *Gain* is the score minus that of {BASELINE}, "
+        f"as a mean over paired seeds with its 95 % BCa interval. *Collapsed* counts runs of all {runs} with a final "
+        f"score below {DEAD_LEVEL}."
+    )
+    per = [part for v in ranks for part in (f"rank, volume {v:g}", f"score, volume {v:g}", f"gain, volume {v:g}")]
+    assert all(np.isfinite(each.final).all() for each in standings.values())
+    return {
+        "strategies": captioned(caption, table(("strategy", *per, "collapsed"), rows)),
+        "strategies.count": number(len(standings), 0),
+    }
