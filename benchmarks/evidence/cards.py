@@ -29,12 +29,14 @@ def store(runs: list[Path]) -> None:
     volumes = {cell.learner: float(cell.settings["replays_per_experience"]) for cell in cells}
     conditions = [Condition(cell.plant, volumes[cell.learner], cell.noise) for cell in cells]
     strategies: dict[str, Any] = {}
+    ids = set[str]()
     for run in runs:
         data = read_results(run)
+        ids |= {str(each) for each in data["cell"].sel(strategy=[BASELINE]).values.ravel() if each}
         for name in map(str, data["strategy"].values):
             scores = standing(data, name, conditions)
             strategies[name] = {key: np.round(getattr(scores, key), 4).tolist() for key in ("final", "whole")}
-    facts = {"conditions": conditions, "cells": [cell.id for cell in cells], "strategies": strategies}
+    facts = {"conditions": conditions, "cells": sorted(ids), "strategies": strategies}
     STORED.write_text(json.dumps(facts, separators=(",", ":"), ensure_ascii=False) + "\n", encoding="utf-8")
 
 
@@ -44,8 +46,9 @@ def draw() -> None:
     card = Card(BASELINE, conditions, standings, "")
     volumes = [*card.by_volume()]
     order = sorted(standings, key=lambda name: -sum(card.ranks(volume)[name].mean for volume in volumes))
+    size = 7.2, 1.0 + 0.24 * len(order)
     with style():
-        figure, axes = plt.subplots(1, len(volumes), sharey=True, figsize=(7.2, 1.0 + 0.24 * len(order)))
+        figure, axes = plt.subplots(1, len(volumes), sharey=True, layout="constrained", figsize=size)
         for volume, axis in zip(volumes, axes, strict=True):
             ranks = [card.ranks(volume)[name] for name in order]
             means = np.array([rank.mean for rank in ranks])
