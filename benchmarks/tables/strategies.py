@@ -26,11 +26,11 @@ def texts() -> dict[str, str]:
         rows.append([name, *cells, number(int((own.final < DEAD_LEVEL).sum()), 0)])
     runs = standings[BASELINE].final.size
     caption = (
-        f"DDPG, {_SEEDS} seeds × 150 episodes on PendulumDCSC and Magman, with noise 0 and 0.02. A rank is by mean final "
-        "score in one condition; the table shows means over the four conditions of a volume, with 95 % bootstrap "
-        f"intervals over seeds. Scores are means over the same conditions. *Gain* is the score minus that of {BASELINE}, "
-        f"as a mean over paired seeds with its 95 % BCa interval. *Collapsed* counts runs of all {runs} with a final "
-        f"score below {DEAD_LEVEL}."
+        f"DDPG, {_SEEDS} seeds × 150 episodes on PendulumDCSC and Magman, with noise 0 and 0.02. A rank is by mean "
+        "final score in one condition; the table shows means over the four conditions of a volume, with 95 % bootstrap "
+        "intervals over seeds. Scores are means over the same conditions. *Gain* is the score minus that of "
+        f"{BASELINE}, as a mean over paired seeds with its 95 % BCa interval. *Collapsed* counts runs of all {runs} "
+        f"with a final score below {DEAD_LEVEL}."
     )
     per = [part for v in ranks for part in (f"rank, volume {v:g}", f"score, volume {v:g}", f"gain, volume {v:g}")]
     assert all(np.isfinite(each.final).all() for each in standings.values())
