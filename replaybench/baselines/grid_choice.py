@@ -17,6 +17,7 @@ from replaybench.baselines.fuzzy_q_iteration import TOLERANCE, Solution, action_
 from replaybench.baselines.grid import Grid, grid_facts, plant_grid
 from replaybench.data.record import read_header
 from replaybench.envs.interface.channel import Channel
+from replaybench.envs.interface.channel_of_plant import check_channel
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.plant import OdePlant
@@ -145,7 +146,12 @@ _PAIR_BYTES: Final = 40
 
 
 def check_effort(plant: Plant, frequency: float, noise: float = 0.0) -> None:
-    """Raise `UserError` if the scores of dynamic programming and random control would take hours of computing."""
+    """Raise `UserError` if the scores of dynamic programming and random control would take hours of computing.
+
+    Settings of the plant's channel that do not fit the plant are refused, too.
+    """
+    periods = plant.steps_per_episode(frequency)
+    check_channel(plant, periods, plant.episode_seconds / periods)
     where = f"the reference of {plant.name} at {frequency:g} Hz would take hours:"
     repetitions = 1
     if isinstance(plant, OdePlant) and plant.grid_nodes:

@@ -167,6 +167,7 @@ def import_log(
     frequency: Hertz | None = None,
     output: Path | None = None,
     clip_actions: bool = False,
+    delay: Seconds = 0.0,
     missing: Literal["refuse", "drop", "interpolate"] = "refuse",
     encoding: str | None = None,
     date_format: str | None = None,
@@ -185,6 +186,8 @@ def import_log(
         time: Column of sample times in s.
         frequency: Control rate in Hz. If not given, it is taken from the time column or the dataset.
         output: Buffer file to write. If not given, it is <log>.h5 next to the log, or runs/<dataset>.h5.
+        delay: Time in seconds until a recorded action acts, a multiple of the control period. Each step gets the action
+            that acts in it.
         clip_actions: Clip actions outside the plant's bounds instead of refusing the log or dataset.
         missing: Treatment of empty cells: refuse the log, drop the steps that have empty cells, or interpolate states
             linearly and repeat the last action.
@@ -199,7 +202,7 @@ def import_log(
 
     show_import(
         make_console(), log, plant, parameter_values(parameters), output, columns=columns, time=time,
-        frequency=frequency, clip_actions=clip_actions, missing=missing, other_plant=other_plant,
+        frequency=frequency, clip_actions=clip_actions, delay=delay, missing=missing, other_plant=other_plant,
         options=TextOptions(encoding, date_format, na),
     )  # fmt: skip
     return 0

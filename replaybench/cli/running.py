@@ -240,6 +240,7 @@ def baseline(
     plant: Positional[str],
     frequency: bounds.Hertz | None = None,
     noise: bounds.Noise = 0.0,
+    delay: bounds.Seconds = 0.0,
     reference: Literal["converged", "paper"] | None = None,
     output: Path | None = None,
     parameters: tuple[str, ...] = (),
@@ -253,6 +254,7 @@ def baseline(
         plant: Plant name (see `replaybench list`) or path/to/file.py:ClassName.
         frequency: Control rate in Hz. If not given, it is the plant's own control rate.
         noise: Standard deviation of sensor and actuator noise, in normalised units.
+        delay: Time in seconds from a sample to the moment when its command acts.
         reference: Grid of the solution. converged refines the plant's grid until the result no longer changes, and
             paper uses the grid that the plant declares. If not given, the plant chooses.
         output: Folder for the figure. If not given, it is runs/baseline-<plant>-<rate>.
@@ -260,9 +262,17 @@ def baseline(
     """
     from replaybench.cli.commands import show_baseline
     from replaybench.cli.console import make_console
+    from replaybench.envs.registry import DELAY
 
     show_baseline(
-        make_console(), plant, parameter_values(parameters), frequency, noise, reference, output, not no_rivals
+        make_console(),
+        f"{plant}{DELAY}{delay!r}" if delay else plant,
+        parameter_values(parameters),
+        frequency,
+        noise,
+        reference,
+        output,
+        not no_rivals,
     )
     return 0
 

@@ -39,6 +39,7 @@ def show_import(
     time: str | None,
     frequency: float | None,
     clip_actions: bool,
+    delay: float,
     missing: Missing,
     options: TextOptions,
     other_plant: bool,
@@ -57,7 +58,7 @@ def show_import(
         dataset_id = source.removeprefix(_DATASET)
         for_logs = {
             "--columns": columns, "--time": time, "--missing": missing != "refuse", "--encoding": options.encoding,
-            "--date-format": options.date_format, "--na": options.empty,
+            "--date-format": options.date_format, "--na": options.empty, "--delay": delay,
         }  # fmt: skip
         if given := [option for option, value in for_logs.items() if value]:
             raise UserError(f"{given[0]} is for logs; a Minari dataset has no columns, leave it out")
@@ -70,7 +71,7 @@ def show_import(
         place = _check_target(target)
         stated = parse_columns(columns)
         log = read_log(path, time, missing != "refuse", reserved_names(plant, stated), options)
-        arrays, facts, summary = convert(log, plant, stated, frequency, clip_actions, name, missing)
+        arrays, facts, summary = convert(log, plant, stated, frequency, clip_actions, name, missing, delay)
     console.print(summary_table(summary))
     for warning in summary.warnings:
         console.print(f"warning: {warning}", markup=False, highlight=False)

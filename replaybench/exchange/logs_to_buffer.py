@@ -12,15 +12,16 @@ from typing import Any, Final
 import numpy as np
 
 from replaybench.data.logs.log import Log, segments, such_rows
+from replaybench.envs.interface.channel import whole_periods
 from replaybench.envs.interface.plant import Plant
-from replaybench.envs.interface.signals import wrap
+from replaybench.envs.interface.signals import short_way, wrap
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.ode.rk4 import simulate
 from replaybench.exchange import log_columns
 from replaybench.exchange.log_columns import Missing
 from replaybench.exchange.recording import Arrays, Summary, member_arrays, recording_facts, summarise
-from replaybench.runtime.arrays import Bools, Floats
-from replaybench.runtime.errors import Problems
+from replaybench.runtime.arrays import Bools, Floats, Integers
+from replaybench.runtime.errors import Problems, UserError
 from replaybench.runtime.quantities import shown_number
 
 ACTION_TOLERANCE: Final = 1e-6
@@ -33,6 +34,8 @@ _LONGEST_JUMP: Final = 400.0
 """Largest change of an angle in one step [rad], unless it usually changes as fast."""
 _UNUSUAL_JUMP: Final = 10.0
 """Ratio of an angle's change to its median change above which the change is unusual."""
+_CLEARLY: Final = 0.8
+"""Ratio of model errors below which another delay fits clearly better."""
 _LARGEST_ANGLE: Final = 1e9
 """Largest angle [rad] that can be wrapped with the precision of float64."""
 _MARK: Final = "if it marks a missing number, give --na VALUE and --missing drop or interpolate"
@@ -49,6 +52,7 @@ def convert(
     clip_actions: bool = False,
     plant_name: str | None = None,
     missing: Missing = "refuse",
+    delay: float = 0.0,
 ) -> tuple[Arrays, dict[str, Any], Summary]:
     """Convert a log to the arrays and metadata of a buffer file, and return them with a summary.
 
@@ -65,6 +69,8 @@ def convert(
         clip_actions: Whether to clip actions beyond the plant's bounds. If False, such actions raise `UserError`.
         plant_name: Name to store in the file; `plant.name` by default.
         missing: How to treat empty cells.
+        delay: Time in seconds until a recorded action acts, a multiple of the control period. A step then has the
+            action that acts in it. Steps at the beginning of an episode, whose action is unknown, are left out.
     """
     problems = Problems(log.problems)
     mapping = log_columns.match_columns(log, plant, columns or {}, problems)
@@ -84,7 +90,6 @@ def convert(
     first = np.flatnonzero(starts)
     x, u, x_next = state[first], action[first], state[first + 1]
     recorded = {name: log.columns[mapping[name]][first] for name in log_columns.OPTIONAL if name in mapping}
-    reward = recorded["reward"] if "reward" in recorded else _rewards(plant, x, u, x_next)
     terminated = recorded["terminated"] != 0 if "terminated" in recorded else _terminations(plant, x_next)
     ends = np.union1d(first[terminated], log_columns.flagged_ends(log, mapping))  # including steps that are left out
     notes = [*log.notes]
@@ -96,10 +101,18 @@ def convert(
     if "terminated" not in mapping and not isinstance(plant, OdePlant):
         notes.append(f"{plant.name} has no equations here and the log no column terminated: no step counts as an end")
     successive = terminated[1:] & terminated[:-1] & (np.diff(first) == 1)
-    kept = ~np.isin(first, ends + 1)  # no step starts where an episode ended
-    first, reward, terminated = first[kept], reward[kept], terminated[kept]
-    x, u, x_next = x[kept], u[kept], x_next[kept]
-    episode = np.cumsum(np.diff(first, prepend=first[0]) > 1, dtype=np.int64)
+    kept = np.flatnonzero(~np.isin(first, ends + 1))  # no step starts where an episode ended
+    episode = np.cumsum(np.diff(first[kept], prepend=first[kept][0]) > 1, dtype=np.int64)
+    late = _periods(delay, rate)
+    known, acting = _acting(episode, late)
+    notes += _counted(len(kept) - len(known), "steps lack the action that acts in them, because of the delay: left out")
+    if not len(known):
+        raise UserError(f"{log.path}: no episode is longer than the delay of {delay:g} s; lower --delay")
+    if late:
+        notes += _better_delay(plant, x[kept], u[kept], x_next[kept], episode, late, rate)
+    x, u, x_next, terminated = x[kept][known], u[kept][acting], x_next[kept][known], terminated[kept][known]
+    episode = episode[known] - episode[known][0] if late else episode
+    reward = recorded["reward"][kept][known] if "reward" in recorded else _rewards(plant, x, u, x_next)
     notes += _events(plant, mapping, x, u, rate)
     notes += _counted(clipped, "actions were clipped to the plant's bounds")
     if "terminated" in mapping:
@@ -257,6 +270,48 @@ def _events(plant: Plant, mapping: Mapping[str, str], x: Floats, u: Floats, freq
         yield (
             f"in {count} steps the plant's model has an event between samples (a collision, an overflow), which a log "
             f"does not show: missing columns ({' and '.join(computed)}) are computed without it"
+        )
+
+
+def _periods(delay: float, rate: float) -> int:
+    """Return a delay as a number of control periods, or raise `UserError` if the number is not whole."""
+    count, rest = whole_periods(delay, 1 / rate)
+    if rest:
+        near = " or ".join(f"{n / rate:.6g}" for n in (count, count + 1))
+        raise UserError(f"--delay {delay:g} is no multiple of the control period of {1 / rate:g} s; use {near}")
+    return count
+
+
+def _acting(episode: Integers, late: int) -> tuple[Integers, Integers]:
+    """Return the indices of the steps whose action is known, and of the steps in which that action was recorded.
+
+    `episode` has the number of the episode of each step in rising order, and `late` is the delay in control periods.
+    """
+    known = np.flatnonzero(np.arange(len(episode)) - np.searchsorted(episode, episode) >= late)
+    return known, known - late
+
+
+def _better_delay(
+    plant: Plant, x: Floats, u: Floats, x_next: Floats, episode: Integers, late: int, rate: float
+) -> Iterator[str]:
+    """Yield a warning if the plant's equations fit the steps better with another delay, in control periods."""
+    if not isinstance(plant, OdePlant):
+        return
+
+    def error(periods: int) -> float:
+        known, acting = _acting(episode, periods)
+        if not len(known):
+            return math.inf
+        missed = plant.normalise_state(simulate(plant, x[known], u[acting], 1 / rate)[0] - x_next[known])
+        missed = short_way(missed, plant.periodic, plant.state_scale)
+        return float(np.sqrt((missed**2).mean()))
+
+    errors = [error(periods) for periods in range(late + 3)]
+    best = int(np.argmin(errors))
+    if errors[best] < _CLEARLY * errors[late]:
+        yield (
+            f"the plant's equations fit a delay of {best / rate:g} s better, and miss states by {errors[best]:.2g} of "
+            f"their scale instead of {errors[late]:.2g}: check --delay"
         )
 
 

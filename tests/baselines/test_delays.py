@@ -20,6 +20,7 @@ from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
 from replaybench.envs.population import PopulationEnv
 from replaybench.runtime.arrays import Floats, Floats32
+from tests.helpers.refusals import refuses
 
 T = 0.02
 
@@ -123,6 +124,12 @@ def test_under_noise_the_better_start_of_the_prediction_is_the_reference(monkeyp
     assert found.dp_from == "observer"
     assert found.dp_mean == pytest.approx(found.dp_observer, rel=0.1)
     assert found.dp_mean > found.dp_unaware
+
+
+def test_a_delay_as_long_as_an_episode_is_refused_before_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(references, "_measure", None)
+    plant = Coarse().through(Channel(delay=4.0))
+    refuses("delay = 4 s is as long as an episode of Coarse, 4 s; lower it", reference, plant)
 
 
 def test_neutral_commands_are_those_at_rest() -> None:

@@ -276,6 +276,30 @@ def test_wrong_units_and_late_actions_show_as_a_model_error(name: str, spoilt: C
     assert any(re.match(warning, line) for line in convert(log_of(table), Pendulum())[2].warnings)
 
 
+def test_late_actions_are_shifted_to_the_steps_in_which_they_act() -> None:
+    table = pendulum_table(200) | {"episode": np.repeat([0.0, 1.0], 100)}
+    acting = table["voltage"].copy()
+    table["voltage"] = np.r_[acting[2:], acting[:2]]  # each recorded two steps before it acts
+    arrays, _, summary = convert(log_of(table), Pendulum(), delay=0.04)
+    assert not any("model" in line or "equations" in line for line in summary.warnings)
+    assert "4 steps lack the action that acts in them, because of the delay: left out" in summary.warnings
+    expected = np.r_[acting[2:99], acting[102:199]]
+    np.testing.assert_allclose(arrays["action"].reshape(-1)[:194], expected / 3, rtol=1e-6)
+    plant, observed = Pendulum(), arrays["observation"].reshape(-1, 2)[:194]
+    _, reward, _ = simulate(plant, plant.denormalise_state(observed), expected[:, None], 0.02)
+    np.testing.assert_allclose(arrays["reward"].reshape(-1)[:194], reward, rtol=1e-4)
+    warnings = convert(log_of(table), Pendulum(), delay=0.02)[2].warnings
+    assert any("equations fit a delay of 0.04 s better" in line for line in warnings)
+    refuses(
+        "--delay 0.03 is no multiple of the control period of 0.02 s; use 0.02 or 0.04",
+        convert,
+        log_of(table),
+        Pendulum(),
+        delay=0.03,
+    )
+    refuses("no episode is longer than the delay of 2 s", convert, log_of(table), Pendulum(), delay=2.0)
+
+
 def test_columns_are_matched_by_name_or_as_stated() -> None:
     table = pendulum_table(30)
     renamed = {"time": table["time"], "ANGLE": table["angle"], "w": table["angular_velocity"], "U": table["voltage"]}
