@@ -97,10 +97,10 @@ BUGS = [
     ("math.sin(x[2]), math", "math.sin(x[7]), math", "IndexError"),
     ("import math\n", "import math\nimport no_such_module\n", "No module named"),
     ("abs(x_next[0]) > 2.4", "abs(x_next[4]) > 2.4", "IndexError"),
-    ("abs(x_next[0]) > 2.4", "abs(x_next[0]) > LIMIT", "line 56: NameError"),
+    ("abs(x_next[0]) > 2.4", "abs(x_next[0]) > LIMIT", "line 55: NameError"),
     ("        return bool(abs(x_next[0]) > 2.4)", "        bool(abs(x_next[0]) > 2.4)", "terminated returns None"),
     ("x[2] = wrap_angle(x[2])\n        return 0", "x[2] = wrap_angle(x[2])", "project returns None"),
-    ("-float(abs(x_next[0])", "-float(CartPole.name == x_next[0]", "line 47: reward needs the class CartPole, which"),
+    ("-float(abs(x_next[0])", "-float(CartPole.name == x_next[0]", "line 46: reward needs the class CartPole, which"),
     ("return 0\n", "with open('/dev/null'):\n            return 0\n", "Numba, which compiles project, does not know"),
 ]
 
@@ -113,7 +113,7 @@ def test_a_bug_in_an_own_plant_is_one_line(tmp_path: Path, original: str, replac
 @pytest.mark.parametrize(
     ("helper", "call", "told"),
     [
-        ("def half(v):\n    return v / 2", "half(x[1])", r"line 47: rhs needs the function half \(own.py, line 7\)"),
+        ("def half(v):\n    return v / 2", "half(x[1])", r"line 46: rhs needs the function half \(own.py, line 7\)"),
         ("half = lambda v: v / 2", "half(x[1])", r"the function half \(own.py, line 7\)"),
         ("import beside", "beside.half(x[1])", r"the function half \(beside.py, line 4\)"),
         ("from beside import twice", "0.25 * twice(x[1])", r"the function half \(beside.py, line 4\)"),
