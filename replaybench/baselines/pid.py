@@ -118,8 +118,7 @@ def tune(plant: OdePlant, frequency: float, noise: float, episodes: int) -> tupl
     values = GAINS * len(plant.regulated)
     candidates = _CANDIDATES * values
     scenarios = max(1, min(_SCENARIOS, episodes // (_GENERATIONS * candidates)))
-    if not (noise or plant.random_episodes or plant.channel.jitter or plant.channel.disturbance):
-        scenarios = 1
+    scenarios = scenarios if plant.episodes_differ(noise) else 1
     count = candidates * scenarios
     env = PopulationEnv(
         plant, count, frequency=frequency, sensor_noise=noise, actuator_noise=noise, seed=_SEED, nan_actions="fail"

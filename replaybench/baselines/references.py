@@ -175,8 +175,7 @@ def _measure(plant: Plant, frequency: float, noise: float, rule: Rule | None) ->
         many = population(plant.reference_episodes)
         # Without randomness, the episodes of a deterministic controller are equal.
         channel = plant.channel
-        disturbed = noise or channel.jitter or channel.disturbance
-        constant = isinstance(plant, OdePlant) and not (disturbed or plant.random_episodes)
+        constant = isinstance(plant, OdePlant) and not plant.episodes_differ(noise)
         env = population(1) if constant else many
         random = controllers.run_episode(controllers.RandomController(plant, many.members, _SEED).act, many)
         zero, found = controllers.run_episode(controllers.zero_control(plant), env), dict[str, Any](_NO_DP)

@@ -38,8 +38,9 @@ MPPI: Final = "MPPI"
 _OWN_RIVALS: Final = (PID, LQI, MPPI)
 TUNING_EPISODES: Final = 3000
 """Number of training episodes of a study by default. A PID controller is tuned on as many."""
-SIMULATED_EPISODES: Final = 10
-"""Largest number of episodes over which the score of a controller that simulates the plant is averaged."""
+SIMULATED_EPISODES: Final = 3, 10
+"""Largest numbers of episodes over which the score of MPPI is averaged, if they differ by its samples only or also by
+noise, starts or set points."""
 
 _SUBSTEP: Final = 2e-8  # seconds of one Runge-Kutta step of one copy of a plant
 _STEP: Final = 3e-7  # further seconds of a control step
@@ -123,7 +124,7 @@ class Rivals:
             return 0.0
         steps = plant.steps_per_episode(frequency)
         substeps = rk4.substeps(with_equations(plant, PID), 1.0 / frequency)
-        simulated = min(plant.reference_episodes, SIMULATED_EPISODES) * ITERATIONS * SAMPLES * HORIZON * frequency
+        simulated = _simulated_episodes(plant, noise) * ITERATIONS * SAMPLES * HORIZON * frequency
         counts = {PID: self.episodes + plant.reference_episodes, MPPI: simulated}
         return sum(counts[name] * steps * (substeps * _SUBSTEP + _STEP) for name in missing)
 
@@ -162,6 +163,10 @@ def _names(plant: Plant, frequency: float) -> Iterator[str]:
             yield MPPI
 
 
+def _simulated_episodes(plant: Plant, noise: float) -> int:
+    return min(plant.reference_episodes, SIMULATED_EPISODES[with_equations(plant, MPPI).episodes_differ(noise)])
+
+
 def _measure(plant: Plant, frequency: float, noise: float, name: str, chosen: Rivals) -> Rival:
     unscored, episodes = Rival(math.nan), plant.reference_episodes
     if name == PID:
@@ -170,7 +175,7 @@ def _measure(plant: Plant, frequency: float, noise: float, name: str, chosen: Ri
         note = f"{pid.described(ode, gains)}; tuned on {simulated:,} episodes"
         unscored = Rival(math.nan, note, tuple(gains.ravel().tolist()))
     if name == MPPI:
-        episodes = min(episodes, SIMULATED_EPISODES)
+        episodes = _simulated_episodes(plant, noise)
         note = f"knows the model; {SAMPLES} samples of {HORIZON:g} s, {ITERATIONS} times a step; {episodes} episodes"
         unscored = Rival(math.nan, note)
     env = PopulationEnv(
@@ -189,7 +194,7 @@ def _kept_at(plant: Plant, frequency: float, noise: float, name: str, chosen: Ri
         own = [made_of(CONTROLLERS.load(name))]
     else:
         ode = with_equations(plant, name)
-        own = [sorted(ode.regulated.items()), sorted(ode.set_points.items()), chosen.episodes]
+        own = [sorted(ode.regulated.items()), sorted(ode.set_points.items()), chosen.episodes if name == PID else 0]
     return cached_at("rivals/", [*facts, *own, NUMERICS_VERSION])
 
 

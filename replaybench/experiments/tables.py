@@ -214,7 +214,13 @@ def score_columns(data: xr.Dataset) -> dict[str, list[Any]]:
         axis: data[axis].values[places[:, number]].tolist() for number, axis in enumerate(AXES)
     }
     columns["seeds"] = runs_there(data).sum("seed").transpose(*AXES).values[tuple(places.T)].tolist()
-    means = {name: data[name].mean(("seed", "greedy_episode")) for name in REPLAYED if name in data}
+    means: dict[Any, xr.DataArray] = {
+        name: data[name].mean(("seed", "greedy_episode")) for name in REPLAYED if name in data
+    }
+    for name in data["rival"].values if "rival_score" in data else ():
+        means[f"rival_score: {name}"] = data["rival_score"].sel(rival=name, drop=True)
+    for variable, name in itertools.product(("measures", "measures_greedy"), data.coords.get("measure", ())):
+        means[f"{variable}: {name.item()}"] = data[variable].sel(measure=name, drop=True).mean("seed")
     for name, array in {**{name: data[name] for name in names}, **means}.items():
         values = array.broadcast_like(there).transpose(*AXES).values
         columns[str(name)] = values[tuple(places.T)].tolist()

@@ -140,7 +140,7 @@ def test_an_episode_over_time_is_a_figure_or_a_table(tmp_path: Path, capsys: Cap
     show_episode("PendulumDCSC", tmp_path / "episode.json", *conditions)
     rows = json.loads((tmp_path / "episode.json").read_text(encoding="utf-8"))
     assert [row["controller"] for row in rows[::11]] == [
-        "random control", "linear-quadratic control", "dynamic programming"
+        "random control", "linear-quadratic control", "dynamic programming", "MPPI, knows the model"
     ]  # fmt: skip
     first, second, *_, last = rows[:11]
     assert (last["time [s]"], last["voltage [V]"], last["reward"]) == (0.2, None, None)

@@ -85,8 +85,12 @@ class OdePlant(Plant):
 
     @property
     def random_episodes(self) -> bool:
-        """Whether episodes of a deterministic controller without noise differ."""
+        """Whether the starts or the set points of episodes are random."""
         return bool(self.exogenous) or any(self.start_spread)
+
+    def episodes_differ(self, noise: float) -> bool:
+        """Return whether episodes of a deterministic controller differ, at a standard deviation `noise` of noise."""
+        return bool(noise or self.channel.jitter or self.channel.disturbance or self.random_episodes)
 
     @property
     def chooses_step(self) -> bool:
