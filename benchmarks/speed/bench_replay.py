@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -173,15 +173,14 @@ def within_the_house() -> Iterator[Timing]:
 
 def costs() -> Iterator[Timing]:
     """CPU time of one experience, sampled and answered for, as a multiple of that of proportional priorities."""
-    capacity, batch = 100_000, 64
+    members, capacity, batch, count = 8, 100_000, 64, 40
     bounds = {"LAP": 1.3, "LA3P": 2.0, "ReaPER": 2.0}
     strategies = [f"FIFO[{name}]" for name in SAMPLINGS] + ["Resv[TruncGeo]", "Resv[ReaPER]", "FIFO[PERprop+IS]"]
-    count = batches_of(batch)
-    other = work(filled("FIFO[PERprop]", MEMBERS, capacity, batch), count), float(count * MEMBERS * batch)
+    other = work(filled("FIFO[PERprop]", members, capacity, batch), count), float(count * members * batch)
     for strategy in strategies:
-        mine = work(filled(strategy, MEMBERS, capacity, batch), count), float(count * MEMBERS * batch)
+        mine = work(filled(strategy, members, capacity, batch), count), float(count * members * batch)
         theirs, ours = interleaved(other, mine, clock=time.process_time)  # rates, so that the ratio is one of times
-        where = {"members": MEMBERS, "capacity": capacity, "batch": batch}
+        where = {"members": members, "capacity": capacity, "batch": batch}
         bound = bounds.get(strategy.partition("[")[2].rstrip("]"))
         yield Timing(strategy, ratio(theirs, ours), "× the time of PERprop", most=bound, at=where)
         del mine
@@ -262,7 +261,12 @@ print((resident() - before) / (members * capacity) - 4 * 8 - 4)
 """
 
 
-def memory() -> Iterator[Timing]:
+STRATEGIES = ("FIFO[Uniform]", "FIFO[ERE]", "FULL[PER]", "FULL[PERprop]", "TDE[Uniform]", "TDE[PER]",
+              "Expl[Uniform]", "Resv[ERE]", "Resv[ERE+PER]", "FULL[PER+FIS]")  # fmt: skip
+LATER = ("FULL[LAP]", "FULL[LA3P]", "FULL[ReaPER]", "Resv[TruncGeo]", "Cover[Uniform]")
+
+
+def memory(strategies: Sequence[str] = STRATEGIES) -> Iterator[Timing]:
     """Resident bytes per stored experience beyond columns and serial number, after random updates."""
     here = os.path.dirname(os.path.abspath(__file__))
 
@@ -270,9 +274,6 @@ def memory() -> Iterator[Timing]:
         words = [sys.executable, "-c", _TOUCH, strategy, "3e5", here]
         return float(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
 
-    strategies = ("FIFO[Uniform]", "FIFO[ERE]", "FULL[PER]", "FULL[PERprop]", "TDE[Uniform]", "TDE[PER]",
-                     "Expl[Uniform]", "Resv[ERE]", "Resv[ERE+PER]", "FULL[PER+FIS]", "FULL[LAP]", "FULL[LA3P]",
-                     "FULL[ReaPER]", "Resv[TruncGeo]", "Cover[Uniform]")  # fmt: skip
     with ThreadPoolExecutor(2) as two_at_a_time:
         found = list(two_at_a_time.map(bytes_of, strategies))
     for strategy, used in zip(strategies, found, strict=True):
@@ -283,7 +284,7 @@ def memory() -> Iterator[Timing]:
 
 SECTIONS = {
     "peer": against_peer, "house": within_the_house, "costs": costs, "growth": growth, "victims": victims,
-    "memory": memory,
+    "memory": memory, "memory:later": lambda: memory(LATER),
 }  # fmt: skip
 
 if __name__ == "__main__":

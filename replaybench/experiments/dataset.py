@@ -139,8 +139,6 @@ def _blank_dataset(cells: Sequence[Cell]) -> xr.Dataset:
         data.coords["evaluation_step"] = np.arange(1, evaluations + 1) * cells[0].evaluate_every_steps
         meaning = "the same of policies without exploration, mean over the episodes of an evaluation"
         _blank(data, "reward_evaluation", (*AXES, "seed", "evaluation_step"), meaning)
-    for name, meaning in REPLAYED.items():
-        _blank(data, name, (*AXES, "seed", "greedy_episode"), meaning)
     if any(cell.replayed_noise for cell in cells):
         data.coords["signal"] = list(dict.fromkeys(name for cell in cells for name in _signals(cell)))
         _blank(data, "replayed_noise", (*AXES, "seed", "signal"), "mean absolute noise in replayed experiences")
@@ -169,7 +167,7 @@ def _add_arrays(
         if name not in arrays or arrays[name].shape != shape:
             raise UserError(f"{path}: {name} is not of shape {shape}: remove {path.parent} and run the sweep again")
         if name not in data:
-            meaning = f"{name.removeprefix('metric_')} that the learner reports"
+            meaning = REPLAYED.get(name, f"{name.removeprefix('metric_')} that the learner reports")
             _blank(data, name, (*AXES, "seed", "greedy_episode"), meaning)
         columns: Any = slice(shape[1])
         if name == "replayed_noise":
