@@ -60,7 +60,7 @@ class ChannelSignals(Signals):
         self._earlier = np.zeros((count, channel.sensor_periods(dt) + 1, states))
         self._last_reading, self._fresh = np.zeros((count, states)), np.ones(count, np.bool_)
         self._actuating: tuple[Any, ...] = (
-            channel.dead_zone, math.inf if channel.rate_limit is None else channel.rate_limit * dt,
+            channel.dead_zone, channel.rate_limit is not None, (channel.rate_limit or 0.0) * dt,
             self.actuator.state, self.actuator_noise, self.actuator_error, *self._of_actions, self._acting, self.past,
             self._sent, self._physical,
         )  # fmt: skip
@@ -69,6 +69,7 @@ class ChannelSignals(Signals):
             jitter.state, channel.delay, channel.jitter, dt, self._due, self._seconds, self._order, self._sent,
             disturbance.state, channel.disturbance, hold, self._held, self._bias, *self._of_actions, self._pieces,
         )  # fmt: skip
+        self._reads_plainly = not (channel.sensor_delay or channel.resolution or channel.differentiate)
         resolution = np.array([channel.resolution.get(name, 0.0) for name in plant.state_names])
         positions = np.full(states, -1)
         for velocity, position in plant.positions_of(channel.differentiate).items():
@@ -98,39 +99,45 @@ class ChannelSignals(Signals):
         engine.advance_pieces(self._physical, self._pieces, self._seconds, self._longest, running)
 
     def observed(self, seen: Sequence[int] | slice) -> NDArray[np.float32]:
-        states = self.observation[:, seen]
-        return np.concatenate([states, self.past.reshape(len(states), -1)], axis=1)
+        states = super().observed(seen)
+        return np.concatenate([states, self.past.reshape(len(states), -1)], axis=1) if self.past.size else states
 
     def sense(self, observed: NDArray[np.float64], chosen: NDArray[np.bool_]) -> None:
-        _read(observed, chosen, *self._reading, *self._sensing)
+        if self._reads_plainly:  # faster
+            super().sense(observed, chosen)
+        else:
+            _read(observed, chosen, *self._reading, *self._sensing)
 
 
 @kernel
 def _send(
-    action: NDArray[np.float32], running: NDArray[np.bool_], dead_zone: float, most: float, stream: NDArray[np.uint64],
-    sigma: float, noise: NDArray[np.float32], middle: NDArray[np.float64], half: NDArray[np.float64],
-    choices: NDArray[np.int64], acting: NDArray[np.float64], past: NDArray[np.float32], sent: NDArray[np.float64],
-    physical: NDArray[np.float64],
+    action: NDArray[np.float32], running: NDArray[np.bool_], dead_zone: float, limited: bool, most: float,
+    stream: NDArray[np.uint64], sigma: float, noise: NDArray[np.float32], middle: NDArray[np.float64],
+    half: NDArray[np.float64], choices: NDArray[np.int64], acting: NDArray[np.float64],
+    past: NDArray[np.float32], sent: NDArray[np.float64], physical: NDArray[np.float64],
 ) -> None:  # fmt: skip
     """Put the commands `action` `[M, A]` into the queue `sent`, after dead zone, rate limit and noise.
 
-    `physical` gets the noisy commands without dead zone and rate limit, on which the reward depends. `most` is the
-    largest change of a command in a control step.
+    `physical` gets the noisy commands without dead zone and rate limit, on which the reward depends. If `limited`,
+    `most` is the largest change of a command in a control step.
     """
     for m in range(action.shape[0]):
         if not running[m]:
             continue
-        for row in range(past.shape[1] - 1, 0, -1):
-            past[m, row] = past[m, row - 1]
-        for row in range(sent.shape[1] - 1, 0, -1):
-            sent[m, row] = sent[m, row - 1]
         for a in range(action.shape[1]):
+            for row in range(past.shape[1] - 1, 0, -1):
+                past[m, row, a] = past[m, row - 1, a]
+            for row in range(sent.shape[1] - 1, 0, -1):
+                sent[m, row, a] = sent[m, row - 1, a]
             command = np.float64(action[m, a])
             if past.shape[1] > 0:
                 past[m, 0, a] = command
-            moved = 0.0 if abs(command) <= dead_zone else command - math.copysign(dead_zone, command)
-            moved = min(max(moved, acting[m, a] - most), acting[m, a] + most)
-            acting[m, a] = moved
+            moved = command
+            if dead_zone > 0.0:
+                moved = max(command - dead_zone, 0.0) + min(command + dead_zone, 0.0)
+            if limited:
+                moved = min(max(moved, acting[m, a] - most), acting[m, a] + most)
+                acting[m, a] = moved
             if sigma > 0.0:
                 error = sigma * next_normal(stream[m])
                 noise[m, a] = error
