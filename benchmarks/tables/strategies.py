@@ -34,7 +34,4 @@ def texts() -> dict[str, str]:
     )
     per = [part for v in ranks for part in (f"rank, volume {v:g}", f"score, volume {v:g}", f"gain, volume {v:g}")]
     assert all(np.isfinite(each.final).all() for each in standings.values())
-    return {
-        "strategies": captioned(caption, table(("strategy", *per, "collapsed"), rows)),
-        "strategies.count": number(len(standings), 0),
-    }
+    return {"strategies": captioned(caption, table(("strategy", *per, "collapsed"), rows))}
