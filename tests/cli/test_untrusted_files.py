@@ -216,6 +216,15 @@ def test_too_little_address_space_is_one_line(command: str) -> None:
     assert done.stderr.count("\n") == 1
 
 
+def test_too_few_open_files_name_the_limit() -> None:
+    limited = ["bash", "-c", 'ulimit -n 12; exec "$@"', "-", sys.executable, "-m", "replaybench", "sweep"]
+    words = ["--plant", "PendulumDCSC", "--strategy", "FIFO[Uniform]", "--seeds", "1", "--episodes", "2"]
+    done = subprocess.run([*limited, *words], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "raise the limit with ulimit -n" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("command", ["inspect", "watch", "export-policy"])
 def test_a_pipe_in_place_of_the_provenance_is_refused(command: str, tmp_path: Path) -> None:
     """A pipe that nobody writes into would never answer."""

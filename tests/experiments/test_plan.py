@@ -20,12 +20,13 @@ from replaybench.envs.registry import make_plant
 from replaybench.experiments import calibration
 from replaybench.experiments import study as studies
 from replaybench.experiments.calibration import TRIAL_SECONDS, Estimate, estimate
-from replaybench.experiments.plan import plan, plan_warnings
+from replaybench.experiments.plan import check_room, plan, plan_warnings
 from replaybench.experiments.study import Study
 from replaybench.experiments.study_record import replaced, resolved, write_toml
 from replaybench.replay.strategies.notation import parse
 from replaybench.reports import cell_table as plan_report
 from replaybench.reports.cell_table import show_plan
+from replaybench.runtime.errors import UserError
 from replaybench.runtime.kernel import NotCompiledError
 from tests.helpers.cells import small_study
 from tests.helpers.commands import Capsys, Patch
@@ -77,6 +78,19 @@ def test_what_a_plan_prints(tmp_path: Path, monkeypatch: Patch, capsys: Capsys) 
             assert part in printed
     assert "to run, at 2 of 3" in printed
     assert [asked.args[3] for asked in estimated.call_args_list] == [2, 2, 1]
+
+
+def test_little_disk_space_refuses_only_what_has_not_begun(tmp_path: Path, monkeypatch: Patch) -> None:
+    """The need is an upper limit, so that a run that has begun may fit."""
+    run, study = RunFolder(tmp_path / "run"), small_study(seeds=1, episodes=4)
+    needs = plan(study, run, 1)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=needs.most_disk_bytes - 1))
+    with pytest.raises(UserError, match="on disk, .* free; use --buffers none, fewer episodes"):
+        check_room(needs, run)
+    run.cell(needs.cells[0].id).mkdir(parents=True)
+    assert "free; use --buffers none" in check_room(needs, run)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=needs.most_disk_bytes))
+    assert not check_room(needs, run)
 
 
 def test_a_plan_of_many_blocks_asks_once_for_them(tmp_path: Path, monkeypatch: Patch, capsys: Capsys) -> None:

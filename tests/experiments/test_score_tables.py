@@ -70,6 +70,19 @@ def test_intervals_are_three_numbers_in_json_and_text_in_latex() -> None:
     assert lines[5].startswith(r"B \& C & 0.5")
 
 
+def test_names_are_literal_and_no_markup_of_pages() -> None:
+    found, name = Collector(), "[bold]FULL[PER] <b>&"
+    table = FittedTable([name, "μ"], [name])
+    table.add(name, "1")
+    found.print(name, markup=False)
+    found.print(table)
+    assert found.found[0] == name
+    assert found.text("csv").splitlines()[1].startswith(name)
+    html = found.html()
+    assert html.count("[bold]FULL[PER] &lt;b&gt;&amp;") == 3
+    assert "<b>&" not in html
+
+
 def test_equal_columns_of_a_table_are_once_above_it_in_html() -> None:
     table = FittedTable(("Hz", "strategy", "note"), ["strategy"], title="scores")
     table.add("50", "A<b>", "")
