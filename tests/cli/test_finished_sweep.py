@@ -376,6 +376,18 @@ def test_other_lines_do_not_disturb_a_format(run: Path, tmp_path: Path, capsys: 
     assert "again.json" not in printed(capsys, *claims, tmp_path / "again.json", "--format", "md")
 
 
+def test_claims_name_and_leave_out_what_is_no_run(run: Path, tmp_path: Path, capsys: Capsys) -> None:
+    """As a pattern such as `results/*` names it."""
+    (tmp_path / "notes.json").write_text("{}")
+    (tmp_path / "folder").mkdir()
+    others = sorted(tmp_path.iterdir())
+    capsys.readouterr()
+    assert call("claims", run, *others) == call("claims", run)
+    assert capsys.readouterr().err.count("left out, because they are no run folders") == 1
+    assert "has no study.toml" in refused(capsys, "claims", *others)
+    assert "has no study.toml" in refused(capsys, "claims", run, tmp_path / "misspelt")
+
+
 def test_a_finished_sweep_ends_with_verdicts_and_next_command(run: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     """All in 25 lines of 80 columns."""
     monkeypatch.setattr("replaybench.experiments.sweep.run_locally", run_here)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
+from warnings import warn
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,13 +17,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from replaybench.data.run_folder import RunFolder
 from replaybench.evidence.claim import Claim, Claims, Verdict, Word, claim_files, judge, read_claims
 from replaybench.evidence.claims_evidence import Evidence, Finding, find, read_evidence
 from replaybench.evidence.claims_plan import plan_seeds
 from replaybench.experiments.effects import SIGNIFICANT, exactly_flipped, p_text
 from replaybench.reports.figures.style import GREY, PALETTE, check_figure, minus, new_figure, style, write_figure
 from replaybench.runtime.atomic import new_path, write_text
-from replaybench.runtime.errors import UserError, unknown
+from replaybench.runtime.errors import ReplaybenchWarning, UserError, unknown
 
 MARKS: Final[dict[Word, tuple[str, str]]] = {
     "reproduced": ("o", PALETTE[2]),
@@ -98,6 +100,20 @@ def _draw(axes: Axes, verdicts: Sequence[Verdict], lines: Sequence[Sequence[str]
     axes.set_yticks(places, ["\n".join(each) for each in lines])
 
 
+def _read_runs(paths: Sequence[Path]) -> list[Evidence]:
+    """Read run folders. Other files and folders, as in `results/*`, are left out with a warning that names them."""
+    others = [path for path in paths if path.exists() and path.name != "results.nc" and not _holds_run(path)]
+    if others and len(others) < len(paths):
+        names = ", ".join(map(str, others))
+        warn(f"left out, because they are no run folders: {names}", ReplaybenchWarning, stacklevel=3)
+        paths = [path for path in paths if path not in others]
+    return [read_evidence(path) for path in paths]
+
+
+def _holds_run(path: Path) -> bool:
+    return any(file.is_file() for file in (RunFolder(path).study, RunFolder(path).results))
+
+
 def show_claims(
     console: Console,
     paths: Sequence[Path],
@@ -121,7 +137,7 @@ def show_claims(
         if not paths:
             raise UserError("--figure draws verdicts by runs: name run folders")
         drawing = check_figure(figure)
-    runs = [read_evidence(path) for path in paths]
+    runs = _read_runs(paths)
     families = [read_claims(name) for name in papers or claim_files()]
     if claim is not None:
         names = {each.id for family in families for each in family.claim}
@@ -166,7 +182,7 @@ def show_plan(paths: Sequence[Path], papers: Sequence[str], claim: str | None = 
     """
     if not paths:
         raise UserError("--plan continues stored runs: name run folders")
-    runs = [read_evidence(path) for path in paths]
+    runs = _read_runs(paths)
     found = [pair for name in papers or claim_files() for pair in zip(*judged(read_claims(name), runs), strict=True)]
     total = 0.0
     for step in plan_seeds([pair for pair in found if claim in (None, pair[0].claim.id)], runs):
