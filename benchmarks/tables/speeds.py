@@ -114,7 +114,7 @@ def made_when(script: str, *sections: str) -> str:
     versions = made[-1]["versions"]
     peers = [f"{name} {versions[key]}" for key, name in SHOWN.items() if key in versions]
     notes = sorted({each["note"] for each in made if "note" in each})
-    facts = [made[-1]["processor"], f"{made[-1]['cores']} cores"]
+    facts = [listed(list(dict.fromkeys(each["processor"] for each in made))), f"{made[-1]['cores']} cores"]
     facts += [f"load average {number(min(loads), 1)} to {number(max(loads), 1)}"] if loads else []
     text = f"Measured {listed(dates)} on {', '.join(facts)}. Versions: {listed(peers)}."
     return " ".join([text, *(f"*{note[0].upper()}{note[1:]}.*" for note in notes)])
