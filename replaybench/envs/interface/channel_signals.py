@@ -129,7 +129,7 @@ def _send(
                 past[m, row, a] = past[m, row - 1, a]
             for row in range(sent.shape[1] - 1, 0, -1):
                 sent[m, row, a] = sent[m, row - 1, a]
-            command = np.float64(action[m, a])
+            command = float(action[m, a])
             if past.shape[1] > 0:
                 past[m, 0, a] = command
             moved = command
