@@ -26,6 +26,7 @@ def texts() -> dict[str, str]:
         "speed-growth": _growth(),
         "speed-files": measured("bench_files", compared(rows_of("bench_files"))),
         "speed-memory": _memory(),
+        "speed-costs": _costs(),
         **_gpu(),
         **_gpu_curves(),
         **_bytes(),
@@ -219,16 +220,22 @@ def _growth() -> str:
 
 
 def _memory() -> str:
-    rows = [[row["what"], number(row["ours"], 1)] for row in rows_of("bench_replay", "memory")]
+    rows = [[row["what"], number(row["ours"], 1)] for row in rows_of("bench_replay", "memory", "memory:later")]
     return table(("strategy", "bytes per experience"), rows)
+
+
+def _costs() -> str:
+    rows = [[row["what"], number(row["ours"], 2)] for row in rows_of("bench_replay", "costs")]
+    return table(("strategy", "CPU time, relative to `FIFO[PERprop]`"), rows)
 
 
 def _bytes() -> dict[str, str]:
     """Return what an experience costs under each strategy, rounded up."""
-    used = {row["what"]: row["ours"] for row in rows_of("bench_replay", "memory")}
+    used = {row["what"]: row["ours"] for row in rows_of("bench_replay", "memory", "memory:later")}
     names = {
         "TDE": "TDE[Uniform]", "Expl": "Expl[Uniform]", "PER": "FULL[PER]", "PERprop": "FULL[PERprop]",
-        "ERE": "Resv[ERE]", "ERE-PER": "Resv[ERE+PER]",
+        "ERE": "Resv[ERE]", "ERE-PER": "Resv[ERE+PER]", "LAP": "FULL[LAP]", "LA3P": "FULL[LA3P]",
+        "ReaPER": "FULL[ReaPER]", "TruncGeo": "Resv[TruncGeo]", "Cover": "Cover[Uniform]",
     }  # fmt: skip
     return {f"bytes.{short}": f"{math.ceil(used[name])} B" for short, name in names.items()}
 
