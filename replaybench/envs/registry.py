@@ -25,7 +25,7 @@ from replaybench.runtime.user_file import (
 
 if TYPE_CHECKING:
     from replaybench.envs.interface.channel import Channel
-    from replaybench.envs.interface.plant import Parameter, Plant
+    from replaybench.envs.interface.plant import Plant
 
 DELAY: Final = ":delay="
 """Text between the name of a plant and the delay of its commands in seconds, as in `Pendulum:delay=0.01`."""
@@ -122,7 +122,7 @@ def is_installed(name: str) -> bool:
     return registered or PLANTS.spelled(name) in PLANTS
 
 
-def stored_plant(stored: str, given: str | None, parameters: Mapping[str, Parameter]) -> Plant | None:
+def stored_plant(stored: str, given: str | None, parameters: Mapping[str, Any]) -> Plant | None:
     """Make the plant that a stored file names, or return None if this would import code that the user has not named.
 
     Args:

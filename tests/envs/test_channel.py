@@ -1,5 +1,6 @@
 """The channel between plant and controller, compared with queues, Gymnasium, SciPy and values computed by hand."""
 
+import json
 import math
 from typing import Any
 
@@ -13,6 +14,8 @@ from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.pendulum import Pendulum
 from replaybench.envs.population import PopulationEnv, SingleEnv
 from replaybench.envs.registry import make_plant
+from replaybench.replay.storage.schema import BufferFacts
+from replaybench.runtime.configuration import build
 from tests.helpers.refusals import refuses
 
 T = 0.02
@@ -214,6 +217,14 @@ def test_a_plant_with_a_channel_is_made_again_from_its_settings() -> None:
     assert off.settings() == {**Pendulum(mass=0.06).settings(), "discount": 0.9}
     assert off.discount == 0.9
     assert Pendulum().through(EVERYTHING).through(Channel()).fingerprint() == Pendulum().fingerprint()
+
+
+def test_the_metadata_of_buffers_may_have_a_channel() -> None:
+    channel = {"resolution": {"angle": 0.1}, "differentiate": ["angular velocity"]}
+    plant = make_plant("Pendulum:delay=0.01", channel=channel)
+    stored = json.loads(json.dumps({"fields": {"reward": 1}, "parameters": plant.settings()}))
+    facts = build(BufferFacts, stored, "the facts")
+    assert make_plant("Pendulum", **facts.parameters).fingerprint() == plant.fingerprint()
 
 
 def test_simulators_take_whole_periods() -> None:

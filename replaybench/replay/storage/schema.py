@@ -66,7 +66,7 @@ class BufferFacts:
     order: tuple[str, ...] = ()
     source: str | None = None
     plant: Name | None = None
-    parameters: dict[str, float | str] = field(default_factory=dict)
+    parameters: dict[str, float | str | dict[str, Any]] = field(default_factory=dict)
     plant_fingerprint: str | None = None
     frequency: Hertz | None = None
     noise: Noise | None = None
