@@ -155,7 +155,7 @@ class Axis:
 
 
 def plant_axes(plant: Plant) -> list[Axis] | None:
-    """Return name, range and normalisation of each state of a plant, or None if the plant's parameters are invalid.
+    """Return name, range and normalisation of each observed value of a plant, or None if its parameters are invalid.
 
     The range of a state is that of the plant's grid for dynamic programming. If the plant has no grid, the range is −1
     to 1 in normalised units.
@@ -166,7 +166,15 @@ def plant_axes(plant: Plant) -> list[Axis] | None:
     if not (np.isfinite([*limits, center, scale]).all() and (limits[0] < limits[1]).all()):
         return None
     columns = (plant.state_names, plant.state_units, *(part.tolist() for part in (*limits, center, scale)))
-    return [Axis(*column) for column in zip(*columns, plant.periodic, strict=True)]
+    middle, half = plant.action_range()
+    ends = plant.action_low, plant.action_high, middle, half
+    actions = list(zip(plant.action_names, plant.action_units, *ends, strict=True))
+    past = [
+        Axis(f"{name}, {ago} step{'s' * (ago > 1)} before", unit, low, high, float(center), float(scale), False)
+        for ago in range(1, plant.channel.history + 1)
+        for name, unit, low, high, center, scale in actions
+    ]
+    return [*(Axis(*column) for column in zip(*columns, plant.periodic, strict=True)), *past]
 
 
 def nameless_axes(states: int) -> list[Axis]:
