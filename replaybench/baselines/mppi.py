@@ -14,6 +14,7 @@ import numpy as np
 from replaybench.baselines.fuzzy_q_iteration import reference_discount
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.plant import OdePlant
+from replaybench.runtime import elementwise
 from replaybench.runtime.arrays import Floats, Floats32
 from replaybench.runtime.streams import Stream
 
@@ -81,7 +82,7 @@ class Mppi:
         starts = np.repeat(states, samples, axis=0)
         returns = self._returns(starts, trials.reshape(-1, steps, actions)).reshape(members, samples)
         scale = np.maximum(self._temperature * returns.std(axis=1, keepdims=True), np.finfo(np.float64).tiny)
-        weights = np.exp((returns - returns.max(axis=1, keepdims=True)) / scale)
+        weights = elementwise.exp((returns - returns.max(axis=1, keepdims=True)) / scale)
         self._plan = np.einsum("mk,mkta->mta", weights / weights.sum(axis=1, keepdims=True), trials)
 
     def _returns(self, states: Floats, trials: Floats) -> Floats:

@@ -5,6 +5,7 @@ The derivative of the reading y passes a first-order low-pass filter. The integr
 and the error would drive it further (conditional integration).
 """
 
+import math
 from typing import Final
 
 import numpy as np
@@ -14,6 +15,7 @@ from replaybench.baselines.controllers import run_episode
 from replaybench.envs.interface.signals import short_way
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.population import PopulationEnv
+from replaybench.runtime import elementwise
 from replaybench.runtime.arrays import Floats, Floats32
 
 GAINS: Final = 4
@@ -62,7 +64,7 @@ class Pid:
     def __init__(self, plant: OdePlant, frequency: float, gains: Floats) -> None:
         self._plant, self._period = plant, 1.0 / frequency
         self._kp, self._ki, self._kd, filtered = np.moveaxis(np.asarray(gains, np.float64), -1, 0)
-        self._decay = np.exp(-self._period / filtered)
+        self._decay = elementwise.exp(-self._period / filtered)
         self._states, _ = set_point_columns(plant)
         self._loops = np.zeros((len(plant.regulated), len(plant.action_names)))
         for loop, action in enumerate(plant.regulated.values()):
@@ -95,9 +97,10 @@ def gains_of(values: Floats, frequency: float) -> Floats:
     Gains are fine near 0 and coarse far from it. They may be negative, because an action may lower its state.
     """
     loops = np.reshape(values, (*np.shape(values)[:-1], -1, GAINS))
-    low, high = np.log(_FILTER)
-    filtered = np.exp(low + (high - low) * 0.5 * (loops[..., 3:] + 1.0)) / frequency
-    return np.concatenate([_SMALLEST * np.sinh(_RANGE * loops[..., :3]), filtered], axis=-1)
+    low, high = map(math.log, _FILTER)
+    filtered = elementwise.exp(low + (high - low) * 0.5 * (loops[..., 3:] + 1.0)) / frequency
+    grown = elementwise.exp(_RANGE * loops[..., :3])
+    return np.concatenate([_SMALLEST * 0.5 * (grown - 1.0 / grown), filtered], axis=-1)  # the hyperbolic sine
 
 
 def tune(plant: OdePlant, frequency: float, noise: float, episodes: int) -> tuple[Floats, int]:

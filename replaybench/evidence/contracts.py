@@ -474,7 +474,7 @@ def _plant_saved(plant: Plant) -> str:
 
 
 def _noise(plant: Plant) -> str:
-    sigma = 0.05
+    sigma, noisy = 0.05, {"sensor_noise": np.array(plant.noisy), "actuator_noise": np.array(True)}
     with _population(plant, 6, sensor_noise=sigma, actuator_noise=sigma, seed=5) as env:
         env.reset()
         drawn: dict[str, list[np.ndarray]] = {"sensor_noise": [], "actuator_noise": []}
@@ -483,7 +483,8 @@ def _noise(plant: Plant) -> str:
             running = ~(state["terminated"] | state["truncated"])
             infos = env.step(np.zeros((6, *(env.single_action_space.shape or ())), np.float32))[4]
             for name, columns in drawn.items():
-                columns.append(np.asarray(infos[name])[running].astype(np.float64).ravel())
+                noise = np.asarray(infos[name])[running].astype(np.float64)
+                columns.append(noise[np.broadcast_to(noisy[name], noise.shape)])
     for name, columns in drawn.items():
         draws = np.concatenate(columns)
         low, high = stats.chi2.ppf([_FALSE_ALARM / 2, 1 - _FALSE_ALARM / 2], draws.size)

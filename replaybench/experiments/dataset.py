@@ -45,6 +45,8 @@ _AXIS_LABELS: Final = {
     "greedy_episode": ("number of the training episode that a greedy one follows", "1"),
     "evaluation_step": ("number of training steps after which policies were evaluated", "1"),
     "signal": ("name of a state or action", ""),
+    "rival": ("name of a reference controller of the study", ""),
+    "measure": ("name of a measure of signals or responses", ""),
 }
 """Meaning and unit of each axis; axes of names have no unit."""
 _UNITS: Final = {"seconds": "s", "memory": "B", "max_substep": "s"}

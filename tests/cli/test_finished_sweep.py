@@ -70,7 +70,7 @@ def test_sweep_writes_labelled_results_policies_and_buffers(run: Path) -> None:
             assert np.isfinite(data[name].values).all(), name
         assert set(data["cell"].values.ravel().tolist()) == {path.name for path in run.glob("cells/*")}
         for axis in data.dims:
-            named = axis in ("plant", "learner", "strategy")
+            named = data[axis].dtype.kind not in "if"
             assert data[axis].attrs.get("units") == (None if named else "Hz" if axis == "frequency" else "1"), axis
     assert len(list(run.glob("cells/*/scores.h5"))) == len(list(run.glob("cells/*/buffer.h5"))) == 4
     assert read_policy(next(run.glob("cells/*/policy.safetensors")))[1]["actor.0.weight"].shape[0] == 3
@@ -125,7 +125,7 @@ def test_a_stopped_replay_begins_anew(run: Path, tmp_path: Path, monkeypatch: Pa
         patch.setattr("replaybench.cli.commands.replay_offline", stopped)
         assert call(*words, "--updates", 10) == 130
     assert "nothing was written, the same command starts again" in capsys.readouterr().err
-    assert os.listdir(tmp_path / "off") == [MARK]
+    assert not (tmp_path / "off").exists()
     with monkeypatch.context() as patch:
         patch.setattr("replaybench.cli.commands.draw_offline", stopped)
         assert call(*words, "--updates", 10) == 130

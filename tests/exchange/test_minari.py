@@ -193,7 +193,7 @@ def test_what_cannot_be_exported_is_one_line(whole: Arrays, tmp_path: Path, monk
     refuses(r"no such file", export_buffer, tmp_path / "none.h5", NAME)
     for missing in ("episode", "step"):
         old = buffer(tmp_path / "old.h5", {name: a for name, a in whole.items() if name != missing})
-        refuses(r"does not say to which episode and step its experiences belong", export_buffer, old, NAME)
+        refuses(r"does not hold the episode and step of each experience", export_buffer, old, NAME)
     starts = {"episode_starts": np.array([[1, 201, 401]] * 2, np.uint32)}
     stated = {name: a for name, a in whole.items() if name not in ("episode", "step")} | starts
     assert export_buffer(buffer(tmp_path / "starts.h5", stated), "starts-v0").episodes == 6

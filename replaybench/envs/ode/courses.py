@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.envs.interface.declarations import NUMBER
+from replaybench.runtime import elementwise
 from replaybench.runtime.errors import UserError, shown
 
 Floats = NDArray[np.float64]
@@ -69,4 +70,4 @@ class Sines(Course):
 
     @staticmethod
     def progress(share: Floats) -> Floats:
-        return 0.5 - 0.5 * np.cos(np.pi * share)
+        return 0.5 - 0.5 * elementwise.cos(np.pi * share)

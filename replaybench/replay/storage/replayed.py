@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.replay.storage.columns import Indices
+from replaybench.runtime import elementwise
 from replaybench.runtime.arrays import Floats, Integers
 from replaybench.runtime.kernel import kernel
 
@@ -46,11 +47,11 @@ class ReplayTally:
         if not self._idx:
             return {name: np.full(len(stored), np.nan) for name in REPLAYED}
         idx, count = np.concatenate(self._idx, axis=1), np.maximum(stored, 1)
-        information = -np.log(np.concatenate(self._probability, axis=1)).mean(axis=1)
+        information = -elementwise.log(np.concatenate(self._probability, axis=1)).mean(axis=1)
         for m in np.flatnonzero(np.isnan(information)):
             information[m] = _estimated_entropy(np.unique_counts(idx[m]).counts)
         recency = _mean_ages(idx, serial, collected, stored) / count
-        entropy = np.where(count == 1, 1.0, information / np.log(np.maximum(count, 2)))
+        entropy = np.where(count == 1, 1.0, information / elementwise.log(np.maximum(count, 2.0)))
         return {name: np.where(stored > 0, own, np.nan) for name, own in zip(REPLAYED, (recency, entropy), strict=True)}
 
 
@@ -59,7 +60,7 @@ def _estimated_entropy(counts: Integers) -> float:
     n = int(counts.sum())
     covered = 1 - min(int((counts == 1).sum()), n - 1) / n
     share = covered * counts / n
-    return float(-(share * np.log(share) / (1 - (1 - share) ** n)).sum())
+    return float(-(share * elementwise.log(share) / (1 - (1 - share) ** n)).sum())
 
 
 @kernel
