@@ -3,6 +3,7 @@
 Computations are replaced by an error, because a place must be accepted or refused before them.
 """
 
+import errno
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -124,6 +125,26 @@ PLACES: dict[str, tuple[bool, Callable[[Path, str], object]]] = {
     "a link to nothing": (False, lambda place, name: place.symlink_to(place.parent / "nowhere")),
     "a file": (False, lambda place, name: place.write_text("mine")),
 }
+
+
+@pytest.mark.usefixtures("computing")
+@pytest.mark.parametrize("command", FOLDERS)
+def test_read_only_folders_are_refused(
+    command: str, inputs: Path, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
+) -> None:
+    place, opened = tmp_path / "out", os.open
+    place.mkdir()
+
+    def refuse(path: Any, *words: Any, **more: Any) -> int:  # permissions do not bind root
+        if str(path).startswith(str(place)):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return opened(path, *words, **more)
+
+    monkeypatch.setattr(os, "open", refuse)
+    told = last_line(capsys, *FOLDERS[command][0](inputs), "--output", place)
+    assert "cannot write into" in told
+    assert "--output" in told
+    assert not list(place.iterdir())
 
 
 @pytest.mark.usefixtures("computing")
