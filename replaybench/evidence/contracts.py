@@ -250,8 +250,9 @@ def _probabilities(case: Case) -> str:
             if (chance <= 0).any() or (chance > 1 + 1e-9).any():
                 return f"a probability of {chance.min():g} to {chance.max():g} is returned"
             if (~np.isnan(chances[idx]) & ~np.isclose(chances[idx], chance, rtol=1e-6)).any():
-                by_phase = "phase" in case.strategy.sampling.feedback
-                return "" if by_phase else "probabilities change from batch to batch, although the buffer does not"
+                sampling = case.strategy.sampling
+                vary = "phase" in sampling.feedback or sampling.estimated
+                return "" if vary else "probabilities change from batch to batch, although the buffer does not"
             np.add.at(counts, idx, 1)
             chances[idx] = chance
     if (total := np.nansum(chances)) > 1 + 1e-6:

@@ -113,6 +113,9 @@ class BufferFile:
         self.shapes = {name: shape for name, shape in record.header.shapes.items() if name not in unused}
         if self.facts.order and sorted(self.facts.order) != sorted(self.facts.fields):
             raise UserError(f"the facts of {self.path}: order must name each of the fields once")
+        for name, value in self.facts.parameters.items():
+            if isinstance(value, dict) != (name == "channel"):
+                raise UserError(f"the facts of {self.path}: the parameter {name} is of the wrong type")
         self._check_shapes()
         self.count, self.collected, self.offers = (record.read(name) for name in ("count", "collected", "offers"))
         for m, (stored, offers, collected) in enumerate(zip(self.count, self.offers, self.collected, strict=True)):

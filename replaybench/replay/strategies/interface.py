@@ -352,6 +352,8 @@ class Sampling(Term, ABC):
     """Whether samples depend neither on each other nor on the update, so that batches can be drawn in advance."""
     steady: ClassVar[bool] = False
     """Whether the distribution of samples is independent of the progress of the run."""
+    estimated: ClassVar[bool] = False
+    """Whether all probabilities have a common factor that is estimated, so that they vary from batch to batch."""
     by_place: ClassVar[bool] = False
     """Whether samples depend on the buffer's capacity or on the slots of experiences, even if only by rounding."""
     importance_undefined: ClassVar[str] = ""

@@ -43,7 +43,7 @@ class ReaPER(Sampling):
     alpha: float = 0.6
     omega: float = 0.6
     feedback = ("td_error",)
-    by_place = steady = needs_episodes = True
+    by_place = steady = needs_episodes = estimated = True
 
     def __post_init__(self) -> None:
         for name, value in (("α", self.alpha), ("ω", self.omega)):
