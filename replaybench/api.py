@@ -1,6 +1,5 @@
 """Public functions that run studies, solve plants and write reports, and the class of their results."""
 
-import contextlib
 import importlib.util
 import io
 from collections.abc import Callable, Mapping
@@ -276,10 +275,9 @@ def report(run: Path | str, output: Path | str | None = None) -> Result[Path]:
     Example:
         >>> replaybench.report("runs/mine")
     """
-    from replaybench.reports.page.report import show_report
+    from replaybench.reports.page.report import write_report
 
-    with contextlib.redirect_stdout(io.StringIO()):
-        written = show_report(Path(run), Path(output) if output else None)
+    written = write_report(Path(run), Path(output) if output else None)
     return Result(written, lambda console: console.print(f"report   {written}", markup=False, soft_wrap=True))
 
 

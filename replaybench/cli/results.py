@@ -1,5 +1,6 @@
 """Commands that show results or convert files, as functions whose parameters are the options."""
 
+import time
 from pathlib import Path
 from typing import Literal, Unpack
 
@@ -19,7 +20,7 @@ def watch(run: Positional[Path]) -> int:
         run: Run folder of a sweep that runs, has ended or was interrupted.
     """
     from replaybench.cli.console import make_console
-    from replaybench.reports.watch import watch_run
+    from replaybench.cli.watch import watch_run
 
     watch_run(make_console(), run)
     return 0
@@ -34,9 +35,12 @@ def report(run: Positional[Path], output: Path | None = None) -> int:
         run: Run folder, a results file (.nc), or a folder that `replay` wrote.
         output: File to write. If not given, it is report.html in the run folder.
     """
-    from replaybench.reports.page.report import show_report
+    from replaybench.reports.page.report import write_report
 
-    show_report(run, output)
+    began = time.perf_counter()
+    written = write_report(run, output)
+    size = written.stat().st_size / 1e6
+    print(f"report   {written} ({size:.1f} MB, {time.perf_counter() - began:.0f} s)")
     return 0
 
 
@@ -62,7 +66,7 @@ def figures(
         output: Folder to write into. If not given, it is figures or, for paper, figures/paper in the run folder.
     """
     from replaybench.cli.console import make_console
-    from replaybench.reports.figures.all_figures import show_figures
+    from replaybench.cli.figures import show_figures
 
     show_figures(make_console(), run, style, format, output, axis == "steps", overlay)
     return 0
@@ -102,7 +106,7 @@ def show(
     from replaybench.experiments.cell_lookup import find_file
     from replaybench.reports.figures.style import own_settings
     from replaybench.reports.films import show as show_film
-    from replaybench.reports.time_series import show_episode
+    from replaybench.reports.time_series import write_episode
 
     source = None
     if policy is None:
@@ -118,9 +122,9 @@ def show(
     conditions = source, learner, cell.get("noise"), cell.get("frequency"), root_seed, seconds
     with own_settings():
         if plot is not None:
-            show_episode(plant, plot, *conditions)
+            print("\n".join(write_episode(plant, plot, *conditions)))
         if output is not None or plot is None:
-            show_film(plant, output, *conditions)
+            print("\n".join(show_film(plant, output, *conditions)))
     return 0
 
 
@@ -150,8 +154,8 @@ def inspect(
             own (path/to/file.py:ClassName).
     """
     from replaybench.cli.console import printing
+    from replaybench.cli.inspect import show_file
     from replaybench.experiments.cell_lookup import find_inspected
-    from replaybench.reports.inspection.inspect import show_file
 
     chosen, member = find_inspected(file, member, plant=plant, learner=learner, **cell)
     with printing(format) as console:
@@ -197,8 +201,8 @@ def import_log(
         other_plant: Import a Minari dataset even if it names another environment than the plant.
     """
     from replaybench.cli.console import make_console
+    from replaybench.cli.exchange import show_import
     from replaybench.data.logs.text import TextOptions
-    from replaybench.exchange.commands import show_import
 
     show_import(
         make_console(), log, plant, parameter_values(parameters), output, columns=columns, time=time,
@@ -231,7 +235,7 @@ def export(
         output: Folder of Minari datasets. If not given, it is $MINARI_DATASETS_PATH, or else ~/.minari/datasets.
     """
     from replaybench.cli.console import make_console
-    from replaybench.exchange.commands import show_export
+    from replaybench.cli.exchange import show_export
     from replaybench.experiments.cell_lookup import find_file
 
     chosen, member = find_file(buffer, member, "buffer", plant=plant, learner=learner, **cell)

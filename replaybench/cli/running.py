@@ -134,7 +134,8 @@ def reproduce(
         no_copy: Run all cells, and copy none from neighbouring run folders.
     """
     from replaybench.cli.console import make_console
-    from replaybench.evidence.preset import announce, continued, folder_of, read_preset, show_presets, take_over
+    from replaybench.cli.presets import announce, show_presets
+    from replaybench.evidence.preset import continued, folder_of, read_preset, take_over
     from replaybench.experiments.sweep import cores
 
     console = make_console(quiet=quiet and not (list or dry_run))
@@ -167,9 +168,9 @@ def _run_study(
 ) -> int:  # fmt: skip
     """Run a study, or print what the study needs if `dry_run`, and return the exit status of the command."""
     from replaybench.cli.commands import print_results
+    from replaybench.cli.plan import show_plan
     from replaybench.experiments.dataset import all_failed
     from replaybench.experiments.sweep import Figures, cores, run_sweep
-    from replaybench.reports.cell_table import show_plan
     from replaybench.reports.figures.all_figures import draw_figures, figure_paths
 
     if dry_run:
@@ -440,9 +441,9 @@ def claims(
         figure: File (.png, .svg or .pdf) to draw effects and verdicts into.
         format: text, md and latex print tables. json and csv print the verdicts with all digits.
     """
+    from replaybench.cli.claims import show_claims, show_plan
     from replaybench.cli.console import make_console, printing
     from replaybench.data.documents import rows_text
-    from replaybench.reports.figures.claims import show_claims, show_plan
 
     if plan:
         if output is not None or figure is not None or format != "text":

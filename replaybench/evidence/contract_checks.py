@@ -1,4 +1,4 @@
-"""Contract checks of learners, and the command `check`, which tests a user's plant, strategy or learner."""
+"""Contract checks of learners, and of a plant, strategy or learner by name."""
 
 import contextlib
 import dataclasses
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from rich.console import Console
 
 from replaybench.controllers.interface.noise import Explored
 from replaybench.controllers.learner import Learner
@@ -18,7 +17,7 @@ from replaybench.controllers.registry import LEARNERS, algorithm_of
 from replaybench.data.policy_file import read_policy
 from replaybench.data.record import read_record
 from replaybench.envs.registry import GYMNASIUM, PLANTS, make_plant
-from replaybench.evidence.contracts import PLANT, STRATEGY, TOO_WEAK, Case, Promises, checked, difference, rows
+from replaybench.evidence.contracts import PLANT, STRATEGY, Case, Promises, checked, difference, rows
 from replaybench.experiments.cell import CellRun, run_cell
 from replaybench.experiments.study import Cell, Study
 from replaybench.replay.strategies.notation import RETENTIONS, SAMPLINGS, WEIGHTINGS, parse
@@ -202,34 +201,25 @@ _OWN: Final = re.compile(r"(.+\.py:\w+)\s*(?:\(.*\))?\Z")
 """Pattern of a class in a user's file, such as `own.py:Newest(0.5)`; the parameters are optional."""
 
 
-def show_check(console: Console, name: str) -> int:
-    """Test a plant, strategy or learner, print one line per test, and return the exit status.
+def check(name: str) -> tuple[str, Iterator[tuple[str, str]]]:
+    """Return "plant", "strategy" or "learner", and the tests of the named one with their results.
 
     `name` may also be a retention, sampling or weighting rule of a strategy, or a class in a user's file, such as
-    `own.py:MyPlant`. The exit status is 1 if a test fails, else 0.
+    `own.py:MyPlant`. A result is empty for a test that passed, and otherwise describes the problem. It begins with
+    `TOO_WEAK` if the case decides nothing.
     """
-    results: Iterator[tuple[str, str]]
     if strategy := name if name.endswith("]") else _part(name):
-        kind, results = "strategy", checked(STRATEGY, Case(parse(strategy).at(50.0)))
-    elif _is_in(PLANTS, name) or name.startswith(GYMNASIUM):
-        kind, results = "plant", checked(PLANT, make_plant(name))
-    elif _is_in(LEARNERS, algorithm_of(name)):
-        kind, results = "learner", checked(LEARNER, learner_cell(name))
-    elif in_file(name):
+        return "strategy", checked(STRATEGY, Case(parse(strategy).at(50.0)))
+    if _is_in(PLANTS, name) or name.startswith(GYMNASIUM):
+        return "plant", checked(PLANT, make_plant(name))
+    if _is_in(LEARNERS, algorithm_of(name)):
+        return "learner", checked(LEARNER, learner_cell(name))
+    if in_file(name):
         raise UserError(f"{name} is no plant, no learner, and no retention, sampling or weighting of a strategy")
-    elif name.endswith(".py"):
+    if name.endswith(".py"):
         raise without_class(name, "class")
-    else:
-        known = [*PLANTS, *RETENTIONS, *SAMPLINGS, *WEIGHTINGS, *LEARNERS]
-        raise unknown("plant, strategy or learner", name, known, [IN_FILE])
-    console.print(f"{kind} {name}", style="bold", highlight=False, markup=False)
-    broken = 0
-    for promise, problem in results:
-        weak = problem.startswith(TOO_WEAK)
-        broken += bool(problem) and not weak
-        line = f"  {'weak  ' if weak else 'broken'}  {promise}: {problem}" if problem else f"  ok      {promise}"
-        console.print(line, style="red" if problem and not weak else "", highlight=False, markup=False, soft_wrap=True)
-    return int(broken > 0)
+    known = [*PLANTS, *RETENTIONS, *SAMPLINGS, *WEIGHTINGS, *LEARNERS]
+    raise unknown("plant, strategy or learner", name, known, [IN_FILE])
 
 
 def _part(name: str) -> str:

@@ -121,8 +121,8 @@ def show(
     frequency: float | None = None,
     seed: int = 0,
     seconds: float | None = None,
-) -> None:
-    """Show episodes of a plant in a window, or write them as a film.
+) -> list[str]:
+    """Show episodes of a plant in a window, or write them as a film, and return lines that describe what was shown.
 
     Args:
         output: Film to write (.gif or .mp4). If None, a window opens.
@@ -154,16 +154,16 @@ def show(
             ends.append(shot.last)
             yield shot.picture
 
-    pictures = counted(shots(scene._replace(steps=steps, least=least), predict, every))
+    lines, pictures = list[str](), counted(shots(scene._replace(steps=steps, least=least), predict, every))
     if output is None or place is None:
         show_window(pictures, speed, scene.plant.name)
     else:
         with atomic_path(place) as temporary:
             (write_gif if suffix == ".gif" else write_mp4)(temporary, pictures, speed)
         size, length = place.stat().st_size / 1e6, (len(rewards) - 1) / speed
-        print(f"film     {output} ({len(rewards)} pictures, {length:.1f} s, {size:.1f} MB)")
+        lines.append(f"film     {output} ({len(rewards)} pictures, {length:.1f} s, {size:.1f} MB)")
     several = f" over {sum(ends)} episodes" if sum(ends) > 1 else ""
-    print(f"shown    {label}; rewards add up to {sum(rewards):.4g}{several}")
+    return [*lines, f"shown    {label}; rewards add up to {sum(rewards):.4g}{several}"]
 
 
 def check_output(output: Path | None) -> None:

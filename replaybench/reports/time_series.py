@@ -103,13 +103,14 @@ def check_plot(path: Path) -> Path:
     return new_path(path)
 
 
-def show_episode(
+def write_episode(
     plant: str, path: Path, policy: tuple[Path, int | None] | None, learner: str | None, noise: float | None,
     frequency: float | None, seed: int, seconds: float | None,
-) -> None:  # fmt: skip
+) -> list[str]:  # fmt: skip
     """Write one episode of a plant over time, and episodes of reference controllers, as a figure or a table.
 
-    The arguments are those of `replaybench.reports.films.show`, except for `path`, whose suffix selects the form.
+    Lines with the scores of the episodes are returned. The arguments are those of `replaybench.reports.films.show`,
+    except for `path`, whose suffix selects the form.
     """
     place = check_plot(path)
     scene, predict, label = scene_of(plant, policy, learner, noise, frequency, seed)
@@ -127,9 +128,13 @@ def show_episode(
     totals, lengths = np.array([(one.rewards.sum(), len(one.rewards)) for one in episodes]).T
     scores = scene.plant.episode_score(totals, lengths.astype(np.int64))
     digits = decimals(scores)
-    print(f"plot     {path}")
-    for one, score in zip(episodes, scores, strict=True):
-        print(f"shown    {one.controller}: {scene.plant.episode_metric} {score:.{digits}f} in {len(one.rewards)} steps")
+    return [
+        f"plot     {path}",
+        *(
+            f"shown    {one.controller}: {scene.plant.episode_metric} {score:.{digits}f} in {len(one.rewards)} steps"
+            for one, score in zip(episodes, scores, strict=True)
+        ),
+    ]
 
 
 def _titles(plant: Plant) -> tuple[list[str], list[str]]:

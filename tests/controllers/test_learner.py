@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from replaybench.cli.inspect import _flat
 from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
 from replaybench.controllers.algorithms.sac import SAC, SACConfig
 from replaybench.controllers.algorithms.td3 import TD3, TD3BC, TD3BCConfig, TD3Config
@@ -15,7 +16,6 @@ from replaybench.controllers.interface.agent import LearnerSetting, NormaliseCon
 from replaybench.controllers.learner import MOST, ActionLevels
 from replaybench.controllers.registry import LEARNERS, SETTING_WORDS, load_learner
 from replaybench.replay.strategies.strategy import ReFER
-from replaybench.reports.inspection.inspect import _flat
 from replaybench.runtime.configuration import build
 from replaybench.runtime.errors import UserError
 from tests.helpers import normalised, peers

@@ -14,6 +14,7 @@ import xarray as xr
 from rich.console import Console
 
 from benchmarks.evidence import verdict_errors
+from replaybench.cli.claims import show_claims
 from replaybench.data.policy_file import write_policy
 from replaybench.data.record import write_record
 from replaybench.data.run_folder import RunFolder
@@ -36,8 +37,7 @@ from replaybench.experiments.effects import Effect
 from replaybench.experiments.results_file import write_results
 from replaybench.experiments.study import Cell
 from replaybench.experiments.study_record import resolved, write_toml
-from replaybench.reports.figures import claims as show
-from replaybench.reports.figures.claims import MARKS, claims_figure, parts, still_needed, verdict_text
+from replaybench.reports.figures.claims import MARKS, claims_figure, judged, parts, still_needed, verdict_text
 from replaybench.runtime.arrays import Floats
 from replaybench.runtime.atomic import MARK
 from tests.helpers.commands import Capsys, Patch
@@ -271,8 +271,8 @@ def test_cells_may_lie_in_two_runs_of_the_same_root_seed(tmp_path: Path) -> None
     found: Any = find(BETTER, [one, other, two])
     assert found.effect.n == 8
     lone = read_evidence(store(tmp_path / "lone", seeds=1))
-    (verdict,), _ = show.judged(Claims(paper="A paper", claim=(BETTER,)), [lone])
-    assert (verdict.word, show.still_needed(verdict)) == ("undecided", "one seed is not enough")
+    (verdict,), _ = judged(Claims(paper="A paper", claim=(BETTER,)), [lone])
+    assert (verdict.word, still_needed(verdict)) == ("undecided", "one seed is not enough")
 
 
 def test_further_seeds_of_a_cell_may_lie_in_another_run(tmp_path: Path) -> None:
@@ -436,14 +436,16 @@ def test_what_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:
 def test_verdicts_are_printed_and_written(tmp_path: Path, capsys: Capsys, monkeypatch: Patch) -> None:
     other = replace(BETTER, id="y", plus=BETTER.minus, minus=BETTER.plus)
     absent = replace(BETTER, id="z", where={"plant": "Magman"})
-    monkeypatch.setattr(show, "read_claims", lambda name: Claims(paper="A paper", claim=(BETTER, other, absent)))
+    monkeypatch.setattr(
+        "replaybench.cli.claims.read_claims", lambda name: Claims(paper="A paper", claim=(BETTER, other, absent))
+    )
     target, figure = tmp_path / "verdicts.json", tmp_path / "claims.png"
-    show.show_claims(Console(width=160), [store(tmp_path / "run")], ["a"], target, figure)
+    show_claims(Console(width=160), [store(tmp_path / "run")], ["a"], target, figure)
     assert figure.read_bytes().startswith(b"\x89PNG")
     for wrong, told in ((figure, "exists already"), (tmp_path / "claims.txt", "must end in")):
-        refuses(told, show.show_claims, Console(), [tmp_path / "run"], ["a"], None, wrong)
-    refuses("name run folders", show.show_claims, Console(), [], ["a"], None, tmp_path / "other.png")
-    refuses("verdicts.json exists already", show.show_claims, Console(), [], ["a"], target, None)
+        refuses(told, show_claims, Console(), [tmp_path / "run"], ["a"], None, wrong)
+    refuses("name run folders", show_claims, Console(), [], ["a"], None, tmp_path / "other.png")
+    refuses("verdicts.json exists already", show_claims, Console(), [], ["a"], target, None)
     told = capsys.readouterr().out
     assert "3 claims: 1 reproduced, 1 contradicted, 1 not run" in told
     assert "[One] is better." in told
@@ -508,8 +510,8 @@ def test_claims_of_failed_runs_are_undecided_and_counted(tmp_path: Path, capsys:
     data["episode_steps"] = xr.full_like(data["reward"], 200.0)
     add_scores(data)
     write_results(tmp_path / "run" / "results.nc", data)
-    monkeypatch.setattr(show, "read_claims", lambda name: Claims(paper="A paper", claim=(BETTER,)))
-    show.show_claims(Console(width=160), [tmp_path / "run"], ["a"], tmp_path / "verdicts.json", None)
+    monkeypatch.setattr("replaybench.cli.claims.read_claims", lambda name: Claims(paper="A paper", claim=(BETTER,)))
+    show_claims(Console(width=160), [tmp_path / "run"], ["a"], tmp_path / "verdicts.json", None)
     told = capsys.readouterr().out
     assert "1 claims: 1 undecided" in told
     assert "0 (20 failed)" in told
@@ -519,13 +521,13 @@ def test_claims_of_failed_runs_are_undecided_and_counted(tmp_path: Path, capsys:
 
 def test_one_claim_is_shown_by_its_name(capsys: Capsys, monkeypatch: Patch) -> None:
     claims = (BETTER, replace(BETTER, id="another", statement="something else"))
-    monkeypatch.setattr(show, "read_claims", lambda name: Claims(paper="A paper", claim=claims))
-    show.show_claims(Console(width=160), [], ["a"], None, None, "another")
+    monkeypatch.setattr("replaybench.cli.claims.read_claims", lambda name: Claims(paper="A paper", claim=claims))
+    show_claims(Console(width=160), [], ["a"], None, None, "another")
     told = capsys.readouterr().out
     assert "something else" in told
     assert BETTER.statement not in told
     assert "1 claims" in told
-    refuses("'anothr'; did you mean another", show.show_claims, Console(), [], ["a"], None, None, "anothr")
+    refuses("'anothr'; did you mean another", show_claims, Console(), [], ["a"], None, None, "anothr")
 
 
 MORE = replace(JUDGED, statement="A statement that is so long that it takes more than one line of the figure.")

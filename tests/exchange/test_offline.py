@@ -34,10 +34,10 @@ from replaybench.experiments.comparison import NONE_BEATS_RANDOM
 from replaybench.experiments.study import Study
 from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.notation import parse
-from replaybench.reports.page.report import show_report
+from replaybench.reports.page.report import write_report
 from replaybench.runtime.configuration import merged
 from tests.helpers.cells import small_study
-from tests.helpers.commands import Capsys, Patch
+from tests.helpers.commands import Patch
 from tests.helpers.drawn_studies import UNKNOWN, USABLE
 from tests.helpers.recorded import buffer, collect
 from tests.helpers.refusals import refuses
@@ -169,14 +169,13 @@ def test_the_return_of_episodes_that_are_not_whole_is_not_known(tmp_path: Path, 
     assert recorded_rewards(read_recording(path, whole=False)).size == 0
 
 
-def test_a_report_of_an_offline_replay(tmp_path: Path, capsys: Capsys) -> None:
+def test_a_report_of_an_offline_replay(tmp_path: Path) -> None:
     """It escapes what files say, and its figure is one of Plotly's."""
     told = scores(-65.0)
     told.write(tmp_path / "scores.h5")
     again = read_scores(tmp_path / "scores.h5")
     assert (again.rows(), again.headlines()) == (told.rows(), told.headlines())
-    show_report(tmp_path, None)
-    assert "report.html" in capsys.readouterr().out
+    assert write_report(tmp_path, None) == tmp_path / "report.html"
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "below the recording itself" in html
     assert not re.search("<b>Rig|<rig>", html)

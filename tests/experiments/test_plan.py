@@ -15,6 +15,8 @@ from rich.console import Console
 
 from replaybench.baselines.references import kept_at
 from replaybench.baselines.rivals import Rivals
+from replaybench.cli import plan as plan_report
+from replaybench.cli.plan import show_plan
 from replaybench.data.record import write_record
 from replaybench.data.run_folder import RunFolder
 from replaybench.envs.registry import make_plant
@@ -25,8 +27,6 @@ from replaybench.experiments.plan import check_room, plan, plan_warnings
 from replaybench.experiments.study import Study
 from replaybench.experiments.study_record import replaced, resolved, write_toml
 from replaybench.replay.strategies.notation import parse
-from replaybench.reports import cell_table as plan_report
-from replaybench.reports.cell_table import show_plan
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.kernel import NotCompiledError
 from tests.helpers.cells import small_study
@@ -63,7 +63,7 @@ def test_what_a_plan_prints(tmp_path: Path, monkeypatch: Patch, capsys: Capsys) 
     estimated = Mock(return_value=Estimate(3936 * 60.0, {}, 0))
     monkeypatch.setattr(plan_report, "cores", lambda: 2)
     monkeypatch.setattr(plan_report, "estimate", estimated)
-    monkeypatch.setattr(plan_report, "_PLAN_ROWS", 2)
+    monkeypatch.setattr(plan_report, "_MOST_ROWS", 2)
     strategy = "Drop(0.5)*Synth(action=0.25)*FIFO(5000)[PERprop(0.65)+IS(0.45→0.95)]"
     study = make_study(strategies=(strategy, "FIFO[Uniform]", "FULL[PER]"), update_every=1)
     checkpoint = RunFolder(tmp_path / "run").cell(study.cells()[0].id) / "checkpoint.h5"

@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from replaybench.cli import watch
+from replaybench.cli.watch import view, watch_run
 from replaybench.data.record import write_record
 from replaybench.data.run_folder import RunFolder
 from replaybench.experiments import display
@@ -24,8 +26,6 @@ from replaybench.experiments.display import Display, History, RunHistory, Tensor
 from replaybench.experiments.progress import Journal, JournalFile, JournalReader, Round, begin, event, printed_lines
 from replaybench.experiments.study import Cell
 from replaybench.experiments.study_record import write_provenance
-from replaybench.reports import watch
-from replaybench.reports.watch import view, watch_run
 from replaybench.runtime.errors import UserError
 from tests.helpers.cells import small_cell, small_study
 from tests.helpers.commands import Capsys, Patch

@@ -19,6 +19,7 @@ from rich.console import Console
 from replaybench.baselines.fuzzy_q_iteration import reference_discount
 from replaybench.baselines.references import kept_at
 from replaybench.cli.options import setting_values
+from replaybench.cli.plan import show_plan
 from replaybench.controllers.algorithms.ddpg import DDPGConfig
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.registry import SB3
@@ -29,7 +30,6 @@ from replaybench.experiments.bundled import EXAMPLES
 from replaybench.experiments.cell import CellRun, make_agent, run_cell
 from replaybench.experiments.plan import plan_warnings
 from replaybench.experiments.study import Cell, Study, last_episodes, read_study, reference_cells
-from replaybench.reports.cell_table import show_plan
 from replaybench.runtime.configuration import build
 from replaybench.runtime.errors import UserError
 from tests.helpers.cells import advanced, assert_reads_back, small_cell, small_study, updates_of

@@ -16,6 +16,7 @@ from rich.console import Console
 from replaybench.baselines.fuzzy_q_iteration import solve
 from replaybench.baselines.grid import plant_grid
 from replaybench.baselines.grid_choice import Refinement, Rule
+from replaybench.cli.figures import show_figures
 from replaybench.data.policy_file import read_policy
 from replaybench.data.run_folder import RunFolder
 from replaybench.envs.ode.plant import OdePlant
@@ -29,7 +30,7 @@ from replaybench.experiments.results_file import write_results
 from replaybench.experiments.snapshots import median_seed
 from replaybench.reports.figures import all_figures, surfaces
 from replaybench.reports.figures import style as layout
-from replaybench.reports.figures.all_figures import draw_figures, draw_offline, show_figures
+from replaybench.reports.figures.all_figures import draw_figures, draw_offline
 from replaybench.reports.figures.curves import learning_curve, merge_levels, moving_mean, read_others, smoothing_window
 from replaybench.reports.figures.distributions import paired_differences, performance_profiles
 from replaybench.reports.figures.learning_curves import STEPS_LABEL, learning_curves, length_curves

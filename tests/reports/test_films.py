@@ -21,24 +21,23 @@ from replaybench.data.policy_file import write_policy
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant
 from replaybench.reports.films import Scene, check_output, random_actions, shots, show
-from replaybench.reports.time_series import show_episode
+from replaybench.reports.time_series import write_episode
 from replaybench.runtime.errors import UserError
-from tests.helpers.commands import Capsys, Patch
+from tests.helpers.commands import Patch
 
 EXAMPLES = Path(__file__).parents[2] / "replaybench" / "examples"
 
 
 @pytest.mark.parametrize("plant", ["Magman", "MujocoHopper", f"{EXAMPLES / 'cart_pole.py'}:CartPole"])
-def test_plants_move_in_a_film(plant: str, tmp_path: Path, capsys: Capsys) -> None:
-    show(plant, tmp_path / "film.gif", seconds=0.4)
+def test_plants_move_in_a_film(plant: str, tmp_path: Path) -> None:
+    lines = show(plant, tmp_path / "film.gif", seconds=0.4)
     with Image.open(tmp_path / "film.gif") as film:
         pictures = [np.asarray(frame.convert("RGB")) for frame in ImageSequence.Iterator(film)]
         assert film.info["loop"] == 0
     assert len(pictures) >= 4
     assert all((a != b).any() for a, b in itertools.pairwise(pictures))
-    text = capsys.readouterr().out
-    assert f"({len(pictures)} pictures" in text
-    assert "under random actions; rewards add up to" in text
+    assert f"({len(pictures)} pictures" in lines[0]
+    assert "under random actions; rewards add up to" in lines[1]
 
 
 @pytest.mark.slow
@@ -50,14 +49,14 @@ def test_speed_and_length_of_a_film(tmp_path: Path) -> None:
     assert sum(durations[:-1]) / (len(durations) - 1) == pytest.approx(1000 / 15, rel=0.01)
 
 
-def test_a_policy_acts_at_its_rate_on_what_it_observes(tmp_path: Path, capsys: Capsys) -> None:
+def test_a_policy_acts_at_its_rate_on_what_it_observes(tmp_path: Path) -> None:
     kind, config = load_learner("DDPG")
     agent = kind(config(), LearnerSetting(Task(1, 1, 0.95, 1.0), 0, range(3), 25.0))
     cell = {"plant": "PendulumDCSC", "observe": ["angle"], "learner": "DDPG", "strategy": "FULL[PER]", "noise": 0.1}
     path = tmp_path / "policy.safetensors"
     write_policy(path, agent.weights(), {"cell": cell, "policy": policy_facts("DDPG", agent, 25.0)})
-    show("pendulumdcsc", tmp_path / "film.mp4", (path, 2), seconds=0.4)
-    assert "PendulumDCSC under DDPG FULL[PER], member 2" in capsys.readouterr().out
+    lines = show("pendulumdcsc", tmp_path / "film.mp4", (path, 2), seconds=0.4)
+    assert "PendulumDCSC under DDPG FULL[PER], member 2" in lines[1]
     ffmpeg = importlib.import_module("imageio_ffmpeg")
     count, seconds = ffmpeg.count_frames_and_secs(str(tmp_path / "film.mp4"))
     assert (count, seconds) == (11, pytest.approx(11 / 25, abs=0.01))
@@ -91,10 +90,9 @@ def test_pictures_are_taken_every_so_many_steps_and_at_the_end() -> None:
 
 
 @pytest.mark.slow
-def test_short_episodes_follow_each_other(tmp_path: Path, capsys: Capsys) -> None:
+def test_short_episodes_follow_each_other(tmp_path: Path) -> None:
     """Those of a hopper under random actions end after a tenth of a second."""
-    show("MujocoHopper", tmp_path / "film.gif")
-    text = capsys.readouterr().out
+    text = "\n".join(show("MujocoHopper", tmp_path / "film.gif"))
     assert re.search(r"\(\d+ pictures, [34]\.\d s", text)
     assert re.search(r"rewards add up to [\d.]+ over \d+ episodes", text)
     plant = make_plant("PendulumDCSC")
@@ -104,9 +102,8 @@ def test_short_episodes_follow_each_other(tmp_path: Path, capsys: Capsys) -> Non
 
 
 @pytest.mark.slow
-def test_slow_plants_are_shown_faster_and_to_their_end(tmp_path: Path, capsys: Capsys) -> None:
-    show("Drafting", tmp_path / "film.gif")
-    text = capsys.readouterr().out
+def test_slow_plants_are_shown_faster_and_to_their_end(tmp_path: Path) -> None:
+    text = "\n".join(show("Drafting", tmp_path / "film.gif"))
     assert "10 times as fast" in text
     with Image.open(tmp_path / "film.gif") as film:
         assert getattr(film, "n_frames", 0) > 2
@@ -134,10 +131,10 @@ def test_without_a_display_no_window_is_tried() -> None:
     assert "there is no display for a window here" in done.stdout
 
 
-def test_an_episode_over_time_is_a_figure_or_a_table(tmp_path: Path, capsys: Capsys) -> None:
+def test_an_episode_over_time_is_a_figure_or_a_table(tmp_path: Path) -> None:
     """With references under the same conditions; the numbers are those of the plant's equations."""
     conditions: Any = (None, None, 0.0, 50.0, 1, 0.2)
-    show_episode("PendulumDCSC", tmp_path / "episode.json", *conditions)
+    write_episode("PendulumDCSC", tmp_path / "episode.json", *conditions)
     rows = json.loads((tmp_path / "episode.json").read_text(encoding="utf-8"))
     assert [row["controller"] for row in rows[::11]] == [
         "random control", "linear-quadratic control", "dynamic programming", "MPPI, knows the model"
@@ -151,12 +148,12 @@ def test_an_episode_over_time_is_a_figure_or_a_table(tmp_path: Path, capsys: Cap
     after, reward = env.simulate(plant.normalise_state(states[:1]), plant.normalise_action([[first["voltage [V]"]]]))
     assert plant.denormalise_state(after) == pytest.approx(states[1:], abs=1e-6)
     assert reward == pytest.approx(first["reward"])
-    show_episode("PendulumDCSC", tmp_path / "episode.png", *conditions)
+    lines = write_episode("PendulumDCSC", tmp_path / "episode.png", *conditions)
     assert (tmp_path / "episode.png").read_bytes().startswith(b"\x89PNG")
-    assert capsys.readouterr().out.count("dynamic programming: mean reward -") == 2
+    assert sum("dynamic programming: mean reward -" in line for line in lines) == 1
     for name, why in (
         ("episode.png", "exists already"),
         ("episode.jpg", "--plot must end in .png, .svg, .pdf or .csv"),
     ):
         with pytest.raises(UserError, match=why):
-            show_episode("PendulumDCSC", tmp_path / name, *conditions)
+            write_episode("PendulumDCSC", tmp_path / name, *conditions)

@@ -18,7 +18,7 @@ from replaybench.experiments.dataset import AXES, add_scores
 from replaybench.experiments.results_file import read_results, write_results
 from replaybench.experiments.statistics import Interval
 from replaybench.reports.page import report as assembly
-from replaybench.reports.page.report import LARGEST, make_report, show_report
+from replaybench.reports.page.report import LARGEST, make_report, write_report
 from replaybench.reports.page.report_data import Point, read_report_data
 from replaybench.reports.page.scores import responses_section, scores_section, strategies_section
 from replaybench.reports.page.summary import summarise
@@ -272,10 +272,10 @@ def test_a_page_that_would_be_too_large_has_no_pictures(tmp_path: Path, monkeypa
 def test_a_report_replaces_itself_and_no_other_file(tmp_path: Path) -> None:
     study(tmp_path, 0.9, 0.8)
     for _ in range(2):
-        show_report(tmp_path, None)
+        write_report(tmp_path, None)
     (tmp_path / "study.toml").write_text("mine")
     with pytest.raises(UserError, match="study.toml exists already; remove it or choose another --output"):
-        show_report(tmp_path, tmp_path / "study.toml")
+        write_report(tmp_path, tmp_path / "study.toml")
     assert (tmp_path / "study.toml").read_text() == "mine"
 
 

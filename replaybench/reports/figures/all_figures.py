@@ -1,37 +1,31 @@
-"""Functions that draw all figures of a sweep or of an offline replay, and the command `figures`."""
+"""Functions that draw all figures of a sweep or of an offline replay."""
 
 import itertools
-import shlex
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
-from rich.console import Console
 
-from replaybench.baselines.references import normalise, reference
-from replaybench.data.documents import read_toml
-from replaybench.data.run_folder import AUTHOR, RunFolder, claim, is_own, refuse_foreign, runs_within
+from replaybench.baselines.references import normalise
+from replaybench.data.run_folder import AUTHOR, RunFolder, refuse_foreign
 from replaybench.exchange.offline_scores import OfflineScores
-from replaybench.experiments.dataset import assemble, runs_there, without_rewards
-from replaybench.experiments.results_file import read_results
+from replaybench.experiments.dataset import runs_there
 from replaybench.experiments.statistics import Interval, interval
-from replaybench.experiments.study import Cell, read_study, reference_cells
+from replaybench.experiments.study import Cell
 from replaybench.reports.figures import curves, style
 from replaybench.reports.figures.curves import Curve, OtherCurve
 from replaybench.reports.figures.distributions import paired_differences, performance_profiles
 from replaybench.reports.figures.learning_curves import draw_curve, learning_curves, length_curves, metric_curves
 from replaybench.reports.figures.maps import advantage_map, condition_map
 from replaybench.reports.figures.scores import response, score_dots
-from replaybench.reports.figures.style import MU_LABEL, PAPER, RAW_LABELS, SCREEN, Medium, Series
+from replaybench.reports.figures.style import MU_LABEL, RAW_LABELS, SCREEN, Medium, Series
 from replaybench.reports.figures.surfaces import policy_surfaces
 from replaybench.runtime.arrays import Floats
-from replaybench.runtime.atomic import check_place, write_text
-from replaybench.runtime.errors import UserError
-from replaybench.runtime.user_file import ImportRefusedError, imports_only
+from replaybench.runtime.atomic import write_text
 
 
 def draw_figures(
@@ -180,93 +174,3 @@ def offline_figure(scores: OfflineScores) -> Figure:
     axes.grid(axis="y")
     style.add_legend(figure, handles)
     return figure
-
-
-def show_figures(
-    console: Console,
-    run: Path,
-    layout: str,
-    suffix: Literal["pdf", "png", "svg"] | None,
-    output: Path | None,
-    in_steps: bool = False,
-    overlay: Sequence[str] = (),
-) -> None:
-    """Draw the figures of a run folder, and print the paths of the files.
-
-    Args:
-        layout: "screen", or "paper" for the columns of a journal.
-        suffix: File format. If None, each figure is written in all formats of the layout.
-        output: Folder to write into. If None, it is `figures` or, for print, `figures/paper` in the run folder.
-        overlay: Learning curves of other programs to add. Each entry has the form `LABEL=FILE`.
-
-    Raises:
-        UserError: The run holds no results, or is damaged.
-    """
-    if run.is_file():
-        parent = shlex.quote(str(run.parent))
-        raise UserError(f"{run} is a file; figures are drawn from its run folder: replaybench figures {parent}")
-    folder, medium, others = RunFolder(run), {"screen": SCREEN, "paper": PAPER}[layout], curves.read_others(overlay)
-    if not folder.results.is_file() and not any(folder.path.glob("cells/*/scores.h5")):
-        raise UserError(
-            runs_within(run)
-            or f"{run} holds no results.nc and no finished cell; run `replaybench sweep` into it first, or name "
-            "another run folder"
-        )
-    if suffix is not None:
-        medium = replace(medium, formats=(suffix,))
-    cells = _cells(console, folder)
-    data = read_results(folder.results) if folder.results.is_file() else _of_finished_cells(console, folder, cells)
-    if others and (several := [axis for axis in ("plant", "noise", "frequency") if data.sizes[axis] > 1]):
-        raise UserError(f"--overlay needs results of one plant, noise and rate; {run} has several ({several[0]})")
-    named = output or folder.figures / ("paper" if medium.columns else ".")
-    place = named.absolute()
-    if output is not None:
-        claim(output)
-    else:
-        check_place(folder.figures)
-        check_place(place)
-        if not is_own(run):
-            claim(folder.figures)
-    drawn = draw_figures(data, folder, cells, medium, place, in_steps, others)
-    if not drawn:
-        raise without_rewards(folder.results, data, "figures need")
-    for path in drawn:
-        print(f"{'captions' if path.suffix == '.txt' else 'figure  '} {named / path.name}")
-
-
-def _of_finished_cells(console: Console, folder: RunFolder, cells: Sequence[Cell]) -> xr.Dataset:
-    """Return the results of those cells that a killed sweep finished.
-
-    Stored rewards of reference controllers are read. Missing ones are computed.
-    """
-    if not cells:
-        raise UserError(f"{folder.path} holds no results.nc; run the sweep again to write it")
-    console.print("no results.nc (the sweep was killed?): finished cells are drawn", highlight=False)
-    rule = read_study(folder.study).reference
-    done = [cell for cell in cells if folder.finished(cell.id)]
-    finished = reference_cells(done)  # only its keys are used: unfinished cells may decide a discount
-    known = {
-        point: reference(cell.make_plant(), cell.frequency, cell.noise, rule)
-        for point, cell in reference_cells(cells).items()
-        if point in finished
-    }
-    return assemble(cells, known, {cell.id: folder.cell(cell.id) for cell in cells})
-
-
-def _cells(console: Console, folder: RunFolder) -> Sequence[Cell]:
-    """Return the cells of a study, or print why their policies cannot be drawn."""
-    if not folder.study.is_file():
-        console.print("the run folder has no study.toml: policies are not drawn", highlight=False)
-        return ()
-    read_toml(folder.study)  # raises an error if the file is damaged
-    try:
-        with imports_only():
-            return read_study(folder.study).cells()
-    except ImportRefusedError:
-        console.print(
-            "its study names Python files: policies are not drawn; `replaybench sweep` draws them", markup=False
-        )
-        return ()
-    except UserError as error:  # e.g. the study is from a version whose settings had other names
-        console.print(f"policies are not drawn, because this version cannot run the study: {error}", markup=False)
-        return ()

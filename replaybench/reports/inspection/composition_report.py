@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -270,10 +270,10 @@ def _draw_plane(figure: Figure, axes: Axes, visits: composition.Visits, plane: i
         axes.set(xlim=(across.low, across.high), ylim=(up.low, up.high))
 
 
-def show_composition(
-    console: Console, path: Path, member: int | None, plant_name: str | None, figure: Path | None
-) -> None:
-    """Print statistics of the experiences in a buffer file, and draw them into the file `figure` if it is not None."""
+def describe_composition(
+    path: Path, member: int | None, plant_name: str | None, figure: Path | None
+) -> list[RenderableType]:
+    """Return statistics of the experiences in a buffer file, and draw them into the file `figure` if it is not None."""
     with open_buffer(path) as file:
         plant, axes = _known_plant(file, plant_name)
         contents, facts = composition.measure(file, member, axes), file.facts
@@ -281,12 +281,10 @@ def show_composition(
     if contents.stored:
         parts += [*_ages(contents), *_quantiles(contents)]
         parts += coverage(contents.visits, facts, plant) if contents.visits is not None else []
-    for part in parts:
-        console.print(part, highlight=False)
     if figure is not None:
         with style.style():
             style.write_figure(_draw(contents, facts, plant), figure)
-        print(f"figure   {figure}")
+    return parts
 
 
 def check_choice(path: Path, member: int | None, plant_name: str | None) -> None:

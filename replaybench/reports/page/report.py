@@ -1,4 +1,4 @@
-"""The results of a sweep or of an offline replay as one HTML file (command `report`).
+"""The results of a sweep or of an offline replay as one HTML file.
 
 The page contains Plotly's library, its figures as data, a style sheet and a script for the filters. Its content
 security policy allows only these scripts, by their hashes.
@@ -70,19 +70,16 @@ class Page:
     missing: Sequence[str]
 
 
-def show_report(run: Path, output: Path | None) -> Path:
-    """Write the report of a sweep or of an offline replay, print the path of the HTML file, and return the path.
+def write_report(run: Path, output: Path | None) -> Path:
+    """Write the report of a sweep or of an offline replay, and return the path of the HTML file.
 
     If `output` is None, the file is `report.html` in the run folder.
     """
     target = output or (run if run.is_dir() else run.parent) / "report.html"
     place = target.absolute() if output is None else new_path(output)
     refuse_foreign(place)  # only a report, in the run folder, may be replaced
-    began = time.perf_counter()
     offline = run / "scores.h5"
-    html = make_offline_report(offline) if offline.is_file() else make_report(run)
-    write_text(place, html)
-    print(f"report   {target} ({len(html.encode()) / 1e6:.1f} MB, {time.perf_counter() - began:.0f} s)")
+    write_text(place, make_offline_report(offline) if offline.is_file() else make_report(run))
     return target
 
 

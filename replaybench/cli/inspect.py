@@ -28,7 +28,7 @@ from replaybench.replay.storage.schema import BufferFile
 from replaybench.replay.strategies.notation import ENTRIES, OF_BATCHES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS
 from replaybench.reports.cell_table import cell_table
 from replaybench.reports.figures.style import check_figure
-from replaybench.reports.inspection.composition_report import check_choice, show_composition
+from replaybench.reports.inspection.composition_report import check_choice, describe_composition
 from replaybench.runtime.errors import UserError
 
 _PART: Final = 1 << 24
@@ -86,7 +86,10 @@ def show_file(
     if buffer:
         check_choice(path, member, plant)
         _show_one(console, path, verify)
-        show_composition(console, path, member, plant, place)
+        for part in describe_composition(path, member, plant, place):
+            console.print(part, highlight=False)
+        if figure is not None:
+            print(f"figure   {place}")
     else:
         (_show_folder if path.is_dir() else _show_one)(console, path, verify)
     if verify:

@@ -1,0 +1,150 @@
+"""Printing of the plan of a sweep (option --dry-run)."""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+
+from replaybench.data.run_folder import RunFolder
+from replaybench.envs.interface.channel_of_plant import describe_channel
+from replaybench.envs.ode.plant import describe_steps
+from replaybench.experiments.calibration import TRIAL_SECONDS, estimate, untried
+from replaybench.experiments.comparison import families
+from replaybench.experiments.effects import fewest_seeds, p_text
+from replaybench.experiments.plan import Plan, check_room, plan, plan_warnings
+from replaybench.experiments.schedule import horizon
+from replaybench.experiments.study import Cell, Study
+from replaybench.experiments.study_record import replaced
+from replaybench.experiments.sweep import cores
+from replaybench.experiments.text_table import FittedTable
+from replaybench.reports.cell_table import reached
+from replaybench.runtime.quantities import duration, gigabytes
+from replaybench.runtime.user_file import names_from, shortened
+
+_NAMES: Final = ("plant", "learner", "strategy")
+_MOST_ROWS: Final = 200
+_HEADINGS: Final = ("cell", *_NAMES, "noise", "Hz", "seeds", "episodes", "updates", "state")
+_RIGHT: Final = ("noise", "Hz", "seeds", "episodes")
+_DROPPABLE: Final = ("updates", "cell", "state")
+
+
+def show_plan(
+    console: Console, study: Study, folder: Path, workers: int, cluster: str | None = None, measure: bool = True
+) -> None:
+    """Print what a sweep would run and replace, and the time, memory and disk space that the sweep would need.
+
+    With a cluster, the printed needs are those of a single worker as fast as this machine.
+
+    Args:
+        cluster: Address of a Dask scheduler. If None, the sweep runs on this machine.
+        measure: Whether to measure unknown speeds of cells, for a few seconds each.
+
+    Raises:
+        UserError: The sweep needs more memory or disk space than is free.
+    """
+    with names_from(study.folder):
+        _show(console, study, folder, workers, cluster, measure)
+
+
+def _show(console: Console, study: Study, folder: Path, workers: int, cluster: str | None, measure: bool) -> None:
+    run = RunFolder(folder)
+    todo = plan(study, run, workers if cluster is None else 1)
+    console.print(_plan_table(study.name, todo, run))
+    for line in itertools.chain(_discounts(todo.cells), _plants(todo.cells), _power(todo.cells)):
+        console.print(line, markup=False, highlight=False)
+    if short := check_room(todo, run):
+        console.print(f"warning: {short}", markup=False, highlight=False)
+    at_once = min(workers, cores()) if cluster is None else 1
+    if measure and (new := untried(todo.open)):
+        types = f"{new} type{'s' * (new != 1)} of cells"
+        print(f"measuring the speed of {types}, at most {TRIAL_SECONDS:g} s each; --no-measure skips that", flush=True)
+    needed = estimate(todo.open, todo.cells, study.reference, at_once, measure)
+    who = f"{workers} worker(s) of this machine" if cluster is None else f"one worker; those of {cluster} share it"
+    if cluster is None and at_once < workers:
+        who += f", which share its {at_once} core(s)"
+    print(f"time    about {duration(needed.seconds)} on {who}")
+    print(f"        {needed.in_words()}")
+    print(f"memory  about {gigabytes(todo.memory_bytes)}")
+    print(f"disk    about {gigabytes(todo.disk_bytes)} in {folder}")
+    if notice := replaced(run, study, todo.cells):
+        console.print(notice, markup=False, highlight=False)
+    for warning in plan_warnings(todo.cells):
+        console.print(f"warning: {warning}", markup=False, highlight=False)
+
+
+def _plan_table(name: str, todo: Plan, folder: RunFolder) -> FittedTable:
+    title = f"{name}: {len(todo.cells)} cell{'s' * (len(todo.cells) != 1)}, {len(todo.open)} to run"
+    title += f", {len(todo.shared)} of the same runs as others" if todo.shared else ""
+    points: dict[tuple[Any, ...], list[Cell]] = {}
+    for cell in todo.cells:
+        points.setdefault(cell.grid_point, []).append(cell)
+    further = len(points) - _MOST_ROWS
+    caption = f"… and {further} further grid points" if further > 0 else ""
+    table = FittedTable(_HEADINGS, _NAMES, _RIGHT, _DROPPABLE, title=title, caption=caption)
+    open_ids = {cell.id for cell in todo.open}
+    short = {axis: shortened(getattr(cell, axis) for cell in todo.cells) for axis in _NAMES}
+    for blocks in itertools.islice(points.values(), _MOST_ROWS):
+        cell, count = blocks[0], len(blocks)
+        missing = sum(block.id in open_ids for block in blocks)
+        if 0 < missing < count:
+            state = f"{missing} of {count} to run"
+        elif missing:
+            at = reached(folder, cell) if count == 1 else ""
+            state = f"to run, {at}" if at else "to run"
+        else:
+            same = todo.shared.get(cell.id)
+            state = f"same runs as {same.strategy}" if same else "complete"
+        seeds = str(sum(block.members for block in blocks))
+        every = "every step" if cell.update_every == 1 else f"every {cell.update_every} steps"
+        table.add(
+            cell.id if count == 1 else f"{count} blocks",
+            *(short[axis][getattr(cell, axis)] for axis in _NAMES),
+            *(f"{cell.noise:g}", f"{cell.frequency:g}", seeds, str(cell.episodes)),
+            every if cell.update_every else "each episode",
+            state,
+        )
+    return table
+
+
+def _discounts(cells: Sequence[Cell]) -> Iterator[str]:
+    lines: dict[str, set[str]] = {}
+    for cell in {(cell.plant, cell.learner, cell.frequency): cell for cell in cells}.values():
+        words = horizon(cell.gamma, cell.frequency)
+        lines.setdefault(f"discount  {cell.plant} at {cell.frequency:g} Hz: {words}", set()).add(cell.learner)
+    count = len({cell.learner for cell in cells})
+    for line, learners in lines.items():
+        yield line if len(learners) == count else f"{line} ({', '.join(sorted(learners))})"
+
+
+def _power(cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield a line that states which comparisons the seeds of a study can decide."""
+    seeds = min(Counter(cell.grid_point for cell in cells for _ in range(cell.members)).values())
+    tests = families((cell.plant, cell.learner, cell.strategy, cell.noise, cell.frequency) for cell in cells)
+    if not tests:
+        return
+    most = max(count for _, count in tests)
+    baselines = " or ".join(dict.fromkeys(name for name, _ in tests))
+    what = f"{most} comparison{'s' * (most > 1)} with {baselines} in each condition"
+    needed = fewest_seeds(most)
+    can = "can" if seeds >= needed else f"cannot, and {needed} seeds can,"
+    smallest = min(1.0, most * 2.0 ** (1 - seeds))
+    yield f"verdicts  {seeds} seed{'s' * (seeds > 1)} {can} show significance in {what}: smallest p {p_text(smallest)}"
+
+
+def _plants(cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield lines about each plant: its channel, what learners observe of it, and its steps of integration."""
+    by_plant = {cell.plant: cell for cell in cells}
+    plants = {name: cell.make_plant() for name, cell in by_plant.items()}
+    for name, plant in plants.items():
+        if words := describe_channel(plant):
+            yield f"channel   {name}: {words}"
+    for name, cell in by_plant.items():
+        if cell.observe:
+            hidden = [state for state in plants[name].state_names if state not in cell.observe]
+            yield f"observed  {name}: {', '.join(cell.observe)}; not {', '.join(hidden) or 'fewer'}"
+    for name, frequency in dict.fromkeys((cell.plant, cell.frequency) for cell in cells):
+        if words := describe_steps(plants[name], frequency):
+            yield f"substeps  {name} at {frequency:g} Hz: {words}"
