@@ -46,7 +46,7 @@ def texts() -> dict[str, str]:
         "power if one is half a standard deviation better. The sign-flip test is paired (p < 0.05). The overlap rule "
         "calls strategies different if their intervals do not overlap. The last two columns compare a strategy with "
         "another one whose scores are normal. They give the share of one-sided sign-flip tests (p < 0.05) that wrongly "
-        "find the difference larger (smaller) than it is. All tests are of means; `claims` tests interquartile means."
+        "find the difference larger (smaller) than it is. All tests are of means, as `claims` compares final scores."
     )
     headings = ("scores", "runs", *_COLUMNS.values(), *_TESTS.values())
     shown = [
