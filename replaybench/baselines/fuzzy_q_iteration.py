@@ -23,7 +23,6 @@ from numpy.typing import ArrayLike
 from replaybench.baselines import fuzzy_sweeps
 from replaybench.baselines.grid import Grid, plant_grid
 from replaybench.data.record import read_record, write_record
-from replaybench.envs.interface.channel import Channel
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.plant import OdePlant, with_equations
@@ -251,7 +250,7 @@ def solve(
     Raises:
         UserError: The plant has no equations or no grid, or a setting is out of its range.
     """
-    plant = with_equations(plant, "dynamic programming").through(Channel())
+    plant = with_equations(plant, "dynamic programming").nominal()
     plant.steps_per_episode(frequency)  # raises `UserError` for an unsupported rate
     grid = plant_grid(plant) if grid is None else grid
     discount = reference_discount(plant, frequency) if discount is None else discount

@@ -16,7 +16,6 @@ from replaybench.baselines.controllers import Controller, RandomController, run_
 from replaybench.baselines.fuzzy_q_iteration import TOLERANCE, Solution, action_grid, most_sweeps, reference_discount
 from replaybench.baselines.grid import Grid, grid_facts, plant_grid
 from replaybench.data.record import read_header
-from replaybench.envs.interface.channel import Channel
 from replaybench.envs.interface.channel_of_plant import check_channel
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode import rk4
@@ -73,7 +72,7 @@ def reference_solution(plant: OdePlant, frequency: float, rule: Rule | None = No
     return without noise changes by less than `CLOSE`, or before the grid exceeds `MOST_PAIRS` or `MOST_SUBSTEPS`. The
     solution with the highest return is the result.
     """
-    rule, grid, plant = rule_for(plant, rule), plant_grid(plant), plant.through(Channel())
+    rule, grid, plant = rule_for(plant, rule), plant_grid(plant), plant.nominal()
     if rule == "paper":
         return Refinement(fuzzy_q_iteration.solve(plant, frequency), rule, math.nan)
     depends_on = [plant.fingerprint(), grid_facts(plant), float(frequency), NUMERICS_VERSION, *refinement_key(plant)]

@@ -106,7 +106,8 @@ def gains_of(values: Floats, frequency: float) -> Floats:
 def tune(plant: OdePlant, frequency: float, noise: float, episodes: int) -> tuple[Floats, int]:
     """Tune the gains of a plant's PID controllers by differential evolution (Storn and Price, 1997).
 
-    All candidates meet the same noise, starts and set points. Their random streams are not those of scores.
+    All candidates meet the same noise, starts and set points, and the nominal parameters of the plant. Their random
+    streams are not those of scores.
 
     Args:
         plant: The plant, which declares `regulated`.
@@ -118,7 +119,7 @@ def tune(plant: OdePlant, frequency: float, noise: float, episodes: int) -> tupl
         gains: The best gains, `[L, 4]`.
         episodes: Number of episodes that were simulated.
     """
-    values = GAINS * len(plant.regulated)
+    plant, values = plant.nominal().through(plant.channel), GAINS * len(plant.regulated)
     candidates = _CANDIDATES * values
     scenarios = max(1, min(_SCENARIOS, episodes // (_GENERATIONS * candidates)))
     scenarios = scenarios if plant.episodes_differ(noise) else 1

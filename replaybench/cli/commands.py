@@ -26,7 +26,7 @@ from replaybench.controllers.policies.policy import policy_facts
 from replaybench.controllers.registry import spelled
 from replaybench.data.policy_file import read_policy, write_policy
 from replaybench.data.run_folder import claim
-from replaybench.envs.interface.channel_of_plant import describe_channel
+from replaybench.envs.interface.channel_of_plant import describe_channel, describe_spread
 from replaybench.envs.interface.plant import Parameter, Plant
 from replaybench.envs.ode.plant import OdePlant, with_equations
 from replaybench.envs.registry import PLANTS, make_plant
@@ -96,8 +96,9 @@ def show_baseline(
             convergence.add_row(str(sweep), *shown)
     console.print(convergence)
     console.print(f"{plant.name} at {frequency:g} Hz: {scores.grid}, γ = {scores.discount:.4g}", markup=False)
-    if words := describe_channel(plant):
-        console.print(f"channel: {words}", markup=False)
+    for what, words in (("channel", describe_channel(plant)), ("spread", describe_spread(plant))):
+        if words:
+            console.print(f"{what}: {words}", markup=False)
     if note := no_score(scores.dp, scores.random):
         console.print(note)
     console.print(reference_table(plant, frequency, noise, scores))

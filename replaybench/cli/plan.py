@@ -9,7 +9,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from replaybench.data.run_folder import RunFolder
-from replaybench.envs.interface.channel_of_plant import describe_channel
+from replaybench.envs.interface.channel_of_plant import describe_channel, describe_spread
 from replaybench.envs.ode.plant import describe_steps
 from replaybench.experiments.calibration import TRIAL_SECONDS, estimate, untried
 from replaybench.experiments.comparison import families
@@ -139,8 +139,9 @@ def _plants(cells: Sequence[Cell]) -> Iterator[str]:
     by_plant = {cell.plant: cell for cell in cells}
     plants = {name: cell.make_plant() for name, cell in by_plant.items()}
     for name, plant in plants.items():
-        if words := describe_channel(plant):
-            yield f"channel   {name}: {words}"
+        for what, words in (("channel", describe_channel(plant)), ("spread", describe_spread(plant))):
+            if words:
+                yield f"{what:<9} {name}: {words}"
     for name, cell in by_plant.items():
         if cell.observe:
             hidden = [state for state in plants[name].state_names if state not in cell.observe]

@@ -39,6 +39,7 @@ from replaybench.runtime.streams import Stream
 
 _STARTS: Final[dict[Role, str]] = {"training": "initial state", "evaluation": "evaluation initial state"}
 _COURSES: Final[dict[Role, str]] = {"training": "course", "evaluation": "evaluation course"}
+_SPREADS: Final[dict[Role, str]] = {"training": "spread", "evaluation": "evaluation spread"}
 _LARGEST_NORMAL: Final = 9.0  # normal random numbers of a stream cannot exceed √(106 ln 2) = 8.6
 _AUTORESET: Final = getattr(gymnasium.vector, "AutoresetMode", None)  # Gymnasium 1.0 has no AutoresetMode
 
@@ -144,7 +145,10 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         self._canvas: Canvas | None = None
         self._engine = self.plant.engine(num_envs, 1.0 / self.dt)
         self._measures = EpisodeMeasures(self.plant, num_envs, self.dt)
-        self._engine.draws, self._engine.courses = self._starts, Stream(root, self.members, _COURSES[role])
+        self._engine.draws = self._starts
+        self._engine.courses, self._engine.parameters = (
+            Stream(root, self.members, purposes[role]) for purposes in (_COURSES, _SPREADS)
+        )
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -158,7 +162,8 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         super().reset(seed=seed)
         chosen = reset_mask(options, self.num_envs)
         if seed is not None:
-            for stream in (*self._signals.streams.values(), self._starts, self._engine.courses):
+            engine = self._engine
+            for stream in (*self._signals.streams.values(), self._starts, engine.courses, engine.parameters):
                 stream.renew(check_seed(seed), chosen)
         self._signals.rest(chosen)
         self._elapsed[chosen] = 0
@@ -186,7 +191,8 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
             truncated: Whether a time limit or the simulator has ended each episode, bool `[M]`.
             infos: Arrays by name. `true_state` has all states, normalised and without noise, float32 `[M, S]`.
                 `sensor_noise` and `actuator_noise` have the noise on observed states and on actions, float32. `event`
-                contains the plant's events in this step as bits, int64 `[M]`. Plants may add further arrays.
+                contains the plant's events in this step as bits, int64 `[M]`. Plants may add further arrays. With a
+                spread, `parameters` has the parameters in this episode in the order of the plant's fields, `[M, P]`.
         """
         if not self._started:
             raise ResetNeeded("call reset() on every member before step()")
@@ -216,7 +222,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         return self._measures.values()
 
     def simulate(self, state: ArrayLike, action: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Advance given states by one control step without noise and channel.
+        """Advance given states by one control step with the nominal parameters, without noise and channel.
 
         The state of the environment does not change.
 

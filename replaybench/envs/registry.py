@@ -160,7 +160,8 @@ def make_plant(name: str, /, **parameters: Any) -> Plant:
         name: A name from `plant_names()`, `path/to/file.py:ClassName`, or `gymnasium:Name-v0`. The delay of commands in
             seconds may follow, as in `Pendulum:delay=0.01`.
         parameters: Values of the plant's parameters. The keyword `discount` replaces the plant's discount factor. The
-            keyword `channel` is a `Channel`, or a mapping of its settings.
+            keyword `channel` is a `Channel`, or a mapping of its settings. The keyword `spread` is a mapping from names
+            of parameters to half-widths of their ranges, such as `{"mass": 0.2}` for ± 20 %.
 
     Raises:
         UserError: There is no such plant, file, class or parameter.
@@ -168,8 +169,10 @@ def make_plant(name: str, /, **parameters: Any) -> Plant:
     name, delay = without_delay(name)
     plant = plant_class(name)
     fields = [field.name for field in dataclasses.fields(plant)]
-    if delay is not None or ("channel" in parameters and "channel" not in fields):
+    if delay is not None or "channel" in parameters:
         plant = plant.with_channel(_channel(name, delay, parameters.pop("channel", {})))
+    if "spread" in parameters:
+        plant = plant.with_spread(parameters.pop("spread"))
     if "discount" in parameters and "discount" not in fields:
         plant = plant.with_discount(parameters.pop("discount"))
     for parameter in parameters:

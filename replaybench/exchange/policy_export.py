@@ -14,7 +14,7 @@ from replaybench.baselines.controllers import run_episode
 from replaybench.controllers.policies.c_source import c_source
 from replaybench.controllers.policies.policy import Policy, Units, cost_of, load_policy, memory_of
 from replaybench.data.policy_file import failed_members, members_in, read_policy
-from replaybench.envs.interface.channel_of_plant import describe_channel
+from replaybench.envs.interface.channel_of_plant import describe_channel, describe_spread
 from replaybench.envs.interface.declarations import seen_states
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.population import PopulationEnv
@@ -130,8 +130,8 @@ def export_policy(
     chosen, why = (member, "as asked") if member is not None else best_member(path, made, origin, learner)
     policy = load_policy(path, chosen, learner)
     lines = _provenance(origin, policy, chosen)
-    if made is not None and (channel := describe_channel(made)):
-        lines += [f"It was learned with: {channel}."]
+    if made is not None and (words := "; ".join(filter(None, (describe_channel(made), describe_spread(made))))):
+        lines += [f"It was learned with: {words}."]
     if form == "c":
         source = c_source(policy, name, lines, None if made is None else _units(made, origin.observe))
         write_text(place, source)

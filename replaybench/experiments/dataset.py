@@ -18,7 +18,7 @@ import xarray as xr
 from replaybench.baselines.grid_choice import SMALLEST_SPAN, Rule
 from replaybench.baselines.references import Reference
 from replaybench.data.record import read_record
-from replaybench.envs.interface.channel_of_plant import describe_channel
+from replaybench.envs.interface.channel_of_plant import describe_channel, describe_spread
 from replaybench.envs.measures import MEASURES
 from replaybench.experiments.statistics import interval, score
 from replaybench.experiments.study import Cell, last_episodes
@@ -126,6 +126,8 @@ def _blank_dataset(cells: Sequence[Cell]) -> xr.Dataset:
         data.coords["observed"] = "plant", [", ".join(by_plant[name].observe) for name in plants]
     if any(channels := [describe_channel(plant) for plant in plants.values()]):
         data.coords["channel"] = "plant", channels
+    if any(spreads := [describe_spread(plant) for plant in plants.values()]):
+        data.coords["spread"] = "plant", spreads
     _blank(data, "max_substep", ("plant",), "longest step of integration, of plants that are given by equations")
     data["max_substep"].values[:] = [getattr(plant, "max_substep", np.nan) for plant in plants.values()]
     _blank(data, "whole_steps", ("plant", "frequency"), "steps of a whole episode, or iteration, of a member")

@@ -58,7 +58,7 @@ def device_program(cell: Cell, parts: Parts) -> Program:
     check_learner(type(agent), agent.config, agent.setting.refer is not None)
     check_strategy(replay.strategy)
     if not isinstance(plant, OdePlant) or type(plant).engine is not OdePlant.engine or plant.random_episodes:
-        which = "given by equations (OdePlant), without an engine of their own, random starts or exogenous states"
+        which = "given by equations (OdePlant), without own engine, random starts, spread or exogenous states"
         raise UserError(f'{plant.name} runs on the CPU only; with device = "cuda" use plants that are {which}')
     if not plant.channel.is_off:
         raise UserError('delay and channel are for the CPU only; leave them out, or set device = "cpu"')

@@ -66,7 +66,7 @@ _FORMS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     **{name: (axes, _NUMBER) for name, axes in _NEEDED.items()},
     "episode_metric": (("plant",), _TEXT),
     "observed": (("plant",), _TEXT),
-    "channel": (("plant",), _TEXT),
+    **dict.fromkeys(("channel", "spread"), (("plant",), _TEXT)),
     "update_every": (("plant",), _WHOLE),
     "whole_steps": (("plant", "frequency"), _NUMBER),
     "episode_steps": ((*AXES, "seed", "episode"), _NUMBER),

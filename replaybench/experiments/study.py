@@ -294,8 +294,10 @@ class Study:
         parsed = parse(strategy)
         if parsed.synth is not None:
             with_equations(made, str(parsed))
-            if not made.channel.is_off:
-                raise UserError(f"{parsed}: Synth steps the plant's model without delay and channel; leave these out")
+            if not made.channel.is_off or made.spread:
+                raise UserError(
+                    f"{parsed}: Synth steps the plant's model without delay, channel and spread; leave these out"
+                )
         if every > steps:
             raise UserError(
                 f"study {self.name!r}: update_every = {every} is more than the {steps} steps of a run, which would "

@@ -39,6 +39,8 @@ PURPOSES: Final = (
     "course",
     "evaluation course",
     "sampled control",
+    "spread",
+    "evaluation spread",
 )
 """Purposes of streams. The index in this tuple is part of every seed, so append purposes and never reorder them."""
 

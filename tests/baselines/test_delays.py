@@ -8,11 +8,15 @@ import pytest
 from replaybench.baselines import references
 from replaybench.baselines.controllers import (
     PredictingController,
+    RandomController,
+    linear_quadratic_regulator,
     run_episode,
     unaware,
+    zero_control,
 )
 from replaybench.baselines.fuzzy_q_iteration import action_grid, solve
 from replaybench.baselines.grid import plant_grid
+from replaybench.baselines.grid_choice import reference_solution
 from replaybench.baselines.references import reference
 from replaybench.envs.interface.channel import Channel
 from replaybench.envs.ode import rk4
@@ -140,3 +144,18 @@ def test_neutral_commands_are_those_at_rest() -> None:
     observation, _ = PopulationEnv(plant).reset()
     controller.act(observation)
     assert [command[0].tolist() for command in controller._sent[1:]] == [[0.0] * 4] * 4
+
+
+def test_references_of_a_spread_plant_are_nominal_controllers_on_drawn_parameters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Coarse, "reference_episodes", 20)
+    plant = Coarse.with_spread({"mass": 0.5})()
+    found, nominal = reference(plant), reference(Coarse())
+    env = PopulationEnv(plant, 20, seed=2018, role="evaluation")
+    random = run_episode(RandomController(plant, env.members, 2018).act, env)
+    assert found.random == random.mean() != nominal.random
+    run_episode(zero_control(plant), env)
+    regulator = linear_quadratic_regulator(Coarse(), 50.0)
+    assert found.lqr == run_episode(regulator.act, env).mean()
+    assert found.dp == run_episode(reference_solution(Coarse(), 50.0).solution.greedy, env).mean() != nominal.dp

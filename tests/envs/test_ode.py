@@ -18,8 +18,10 @@ from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
 from replaybench.envs.ode.plant import HALVINGS, OdePlant, describe_steps, step_choice, try_functions, wrap_angle
 from replaybench.envs.ode.servo import Servo
 from replaybench.envs.population import PopulationEnv
+from replaybench.envs.registry import make_plant
 from replaybench.runtime.errors import UserError
 from tests.helpers.declared import declared
+from tests.helpers.refusals import refuses
 
 
 def test_parameters_are_the_printed_ones() -> None:
@@ -411,3 +413,75 @@ def test_the_servo_moves_as_solve_ivp_does_and_stops_short_of_small_voltages() -
     stopped, reward, _ = rk4.simulate(plant, [3.1, 30.0, 1.0], [3.0], 0.02)
     assert stopped[:2] == pytest.approx([math.pi, 0.0])
     assert reward == pytest.approx(-(10 * (math.pi - 1) + 0.3 + 10))
+
+
+SPREAD = {"mass": 0.2, "damping": 0.5}
+
+
+@pytest.mark.parametrize("channel", [Channel(), Channel(delay=0.007)])
+def test_a_spread_plant_moves_as_plants_with_the_drawn_parameters(channel: Channel) -> None:
+    env, action = PopulationEnv(make_plant("Pendulum", spread=SPREAD), 70, channel=channel), np.full((70, 1), 0.7)
+    _, infos = env.reset()
+    drawn = infos["parameters"]
+    alone = [PopulationEnv(Pendulum(mass=row[1], damping=row[4]), 1, channel=channel) for row in drawn[::23]]
+    for single in alone:
+        single.reset()
+    for _ in range(5):
+        observation, reward, *_ = env.step(action)
+        for member, single in zip(range(0, 70, 23), alone, strict=True):
+            own, its_reward, *_ = single.step(action[:1])
+            np.testing.assert_array_equal(observation[member], own[0])
+            assert reward[member] == its_reward[0]
+    nominal = np.array(Pendulum().params())
+    np.testing.assert_array_equal(np.delete(drawn, [1, 4], axis=1), np.tile(np.delete(nominal, [1, 4]), (70, 1)))
+    for place, share in ((1, 0.2), (4, 0.5)):
+        low, high = nominal[place] * (1 - share), nominal[place] * (1 + share)
+        assert low <= drawn[:, place].min() < low + 0.1 * (high - low)
+        assert high - 0.1 * (high - low) < drawn[:, place].max() <= high
+
+
+def test_parameters_are_drawn_for_each_episode_and_member_and_continue_from_a_stored_state() -> None:
+    plant = make_plant("Pendulum", spread=SPREAD)
+    one, both = PopulationEnv(plant, 1, members=[3]), PopulationEnv(plant, 2, members=[2, 3])
+    evaluation = PopulationEnv(plant, 2, members=[2, 3], role="evaluation").reset()[1]["parameters"]
+    alone, together = one.reset()[1]["parameters"], both.reset()[1]["parameters"]
+    np.testing.assert_array_equal(alone[0], together[1])
+    assert len({*together[:, 1], *evaluation[:, 1]}) == 4
+    state = both.get_state()
+    action = np.ones((2, 1))
+    ahead = [both.step(action)[0], both.reset(options={"reset_mask": np.array([True, False])})[1]["parameters"]]
+    assert (ahead[1][0] != together[0]).any()
+    np.testing.assert_array_equal(ahead[1][1], together[1])
+    other = PopulationEnv(plant, 2, members=[2, 3], seed=5)
+    other.reset()
+    other.set_state(state)
+    again = [other.step(action)[0], other.reset(options={"reset_mask": np.array([True, False])})[1]["parameters"]]
+    for expected, found in zip(ahead, again, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_a_spread_is_part_of_the_plant_but_not_of_its_nominal_plant() -> None:
+    plant = make_plant("Pendulum", spread={"mass": 0.2}, channel=Channel(history=2))
+    assert make_plant("Pendulum", **plant.settings()) == plant
+    assert len({each.fingerprint() for each in (plant, make_plant("Pendulum", spread=SPREAD), Pendulum())}) == 3
+    assert plant.nominal().fingerprint() == Pendulum().fingerprint()
+    assert [each.settings()["mass"] for each in plant.extremes()] == pytest.approx([0.055, 0.044, 0.066])
+    limit = PopulationEnv(plant, 1).single_observation_space.high[1]
+    assert limit == np.float32(Pendulum(mass=0.055 * 1.2).observation_limit[1]) > Pendulum().observation_limit[1]
+
+
+@pytest.mark.parametrize(
+    ("plant", "parameters", "words"),
+    [
+        ("Pendulum", {"spread": {"mas": 0.2}}, "unknown parameter of Pendulum in spread: 'mas'; did you mean mass"),
+        ("Pendulum", {"spread": {"mass": 1.0}}, "spread of mass of Pendulum must be between 0 and 1, .*, not 1.0"),
+        ("Pendulum", {"spread": {"mass": 0}}, "must be between 0 and 1"),
+        ("Pendulum", {"spread": {"mass": "a lot"}}, "must be between 0 and 1, .*, not 'a lot'"),
+        ("Pendulum", {"spread": 0.2}, "spread of Pendulum must be a table, as in .*, not 0.2"),
+        ("Pendulum", {"spread": {"damping": 0.2}, "damping": 0}, "does not change damping of Pendulum, which is 0.0"),
+        ("MujocoHopper", {"spread": {"mass": 0.2}}, "MujocoHopper is not given by equations"),
+        ("gymnasium:CartPole-v1", {"spread": {"gravity": 0.2}}, "is not given by equations"),
+    ],
+)
+def test_spreads_that_do_not_fit_are_refused(plant: str, parameters: dict[str, Any], words: str) -> None:
+    refuses(words, make_plant, plant, **parameters)

@@ -158,8 +158,10 @@ def test_counts_agree_with_what_is_stored(cell: Cell) -> None:
 
 NOISY = make_cell("Synth(state=0.2)*FIFO[Uniform]", learner={"DDPG": {"exploration": {"form": "parameter"}} | SCALED})
 
+SPREAD = make_cell("FIFO[Uniform]", plant={"PendulumDCSC": {"spread": {"mass": 0.2}}}, delay=(0.005,))
 
-@pytest.mark.parametrize("cell", [NOISY, *WITH_REFER], ids=lambda cell: cell.strategy)
+
+@pytest.mark.parametrize("cell", [NOISY, SPREAD, *WITH_REFER], ids=lambda cell: cell.strategy)
 def test_stopped_and_resumed_equals_uninterrupted(tmp_path: Path, cell: Cell) -> None:
     """Further learners and strategies are resumed by their contract."""
     assert_resumes(cell, tmp_path, (2, 3, 5))

@@ -77,6 +77,7 @@ def test_the_case_of_names_does_not_matter(tmp_path: Path) -> None:
         'exploration = { form = "gaussian", truncate = 3, sigma = 0.3 }\n',
         'normalise = { observations = true, clip = 5 }\n[learner.DDPG.exploration]\nform = "parameter"\ntarget = 0.1\n',
         '[channel]\nhistory = 2\nresolution={"angular velocity"=0.1}\n[plant.Pendulum.channel]\ndead_zone = 0.1\n',
+        "[plant.Pendulum.spread]\nmass = 0.2\ndamping = 0.5\n",
     ],
 )
 def test_resolved_studies_and_settings_of_cells_read_back(tmp_path: Path, table: str) -> None:
@@ -108,6 +109,7 @@ def test_whatever_changes_numbers_changes_the_identity() -> None:
     changes: list[dict[str, Any]] = [
         {"root_seed": 1}, {"episodes": 11}, {"capacity": 99}, {"discount": "horizon"}, {"noise": (0.1,)},
         {"frequency": (25.0,)}, {"strategies": ("FULL[PER]",)}, {"plant": {"Pendulum": {"inertia": 1e-3}}},
+        {"plant": {"Pendulum": {"spread": {"mass": 0.2}}}},
         {"learner": {"DDPG": {"tau": 0.02}}}, {"learner": {"DDPG": {"exploration": {"friction": 0.1}}}},
         {"seeds": 1}, {"greedy_every": 5}, {"learner": {"DDPG": {"discount": 0.96}}},
         {"learner": {"DDPG": {"n_step": 3}}},
@@ -346,6 +348,7 @@ def test_the_delay_is_an_axis_and_the_rest_of_the_channel_a_table(tmp_path: Path
         ("delay = [-0.1]", "delay must be at least 0"),
         ("[channel]\ndelay = 0.1", r"delay is an axis; write delay = \[0.1\] above all tables"),
         ("[channel]\nhistroy = 1", "did you mean history"),
+        ("[plant.Pendulum.spread]\nmas = 0.2", "did you mean mass"),
     ],
 )
 def test_a_channel_that_cannot_be_is_refused(tmp_path: Path, lines: str, words: str) -> None:
@@ -356,6 +359,10 @@ def test_a_channel_that_cannot_be_is_refused(tmp_path: Path, lines: str, words: 
 def test_synthetic_experiences_and_a_second_delay_are_refused() -> None:
     synthetic = made(strategies=("Synth(state=0.1)*FIFO[Uniform]",), delay=0.01)
     refuses("Synth steps the plant's model without delay", synthetic.cells)
+    spread = {"Pendulum": {"spread": {"mass": 0.2}}}
+    refuses(
+        "Synth .* spread; leave these out", made(strategies=("Synth(state=0.1)*FIFO[Uniform]",), plant=spread).cells
+    )
     refuses("delay is given for all and in Pendulum:delay=0.1", made(plants="Pendulum:delay=0.1", delay=0.01).cells)
 
 

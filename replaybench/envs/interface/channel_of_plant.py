@@ -43,11 +43,21 @@ def reading_limits(plant: Plant, noise: float) -> Vector:
 
     `noise` is the largest sensor noise. Difference quotients have no bound.
     """
-    limit = np.array(plant.observation_limit) + noise
+    limit: Vector = np.max([each.observation_limit for each in plant.extremes()], axis=0) + noise
     for i, name in enumerate(plant.state_names):
         limit[i] += plant.channel.resolution.get(name, 0.0) / 2 / plant.state_scale[i]
         limit[i] = math.inf if name in plant.channel.differentiate else limit[i]
     return limit
+
+
+def describe_spread(plant: Plant) -> str:
+    """Describe the parameters of a plant that are drawn for every episode, or return "" if there are none."""
+
+    def ends(name: str, share: float) -> str:
+        low, high = sorted(getattr(plant, name) * (1.0 + part) for part in (-share, share))
+        return f"{name} within {low:.4g} … {high:.4g} (± {100 * share:.4g} %)"
+
+    return "; ".join(ends(*each) for each in plant.spread)
 
 
 def describe_channel(plant: Plant) -> str:

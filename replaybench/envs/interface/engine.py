@@ -49,11 +49,13 @@ class Engine(ABC):
         draws: Random streams of the members for randomness within an episode. `PopulationEnv` sets and saves them.
         courses: Random streams of the members for set points and other exogenous states. `PopulationEnv` sets them, and
             engines that use them save them.
+        parameters: Random streams of the members for parameters that are drawn for each episode, likewise.
         frequency: Control rate [Hz].
     """
 
     draws: Stream
     courses: Stream
+    parameters: Stream
 
     def __init__(self, num_envs: int, states: int, frequency: float) -> None:
         self.observed = np.zeros((num_envs, states))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -110,8 +111,11 @@ class Plant:
     """Discount factor γ of learners per control step at the default rate `frequency`."""
     channel: ClassVar[Channel] = Channel()
     """The channel between the plant and its controller, which `with_channel` sets."""
+    spread: ClassVar[tuple[tuple[str, float], ...]] = ()
+    """Names of parameters that are drawn for every episode and member, each with the half-width of its range as a share
+    of its value. `with_spread` sets them. All other attributes and methods are those of the nominal parameters."""
     changed: ClassVar[Mapping[str, Any]] = MappingProxyType({})
-    """Attributes whose declared values are replaced, with the new values: `discount` and `channel`."""
+    """Attributes whose declared values are replaced, with the new values: `discount`, `channel` and `spread`."""
     splits_steps: ClassVar[bool] = False
     """Whether the command can change within a control step."""
     update_every: ClassVar[int] = 0
@@ -163,6 +167,8 @@ class Plant:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
+            if field.name in ("channel", "spread"):
+                raise UserError(f"{type(self).__name__}: {field.name} is a setting of plants; rename this parameter")
             if isinstance(field.default, str):
                 if not isinstance(value, str):
                     raise UserError(f"{type(self).__name__}: {field.name} must be a name, not {value!r}")
@@ -183,18 +189,49 @@ class Plant:
         if not SHARE.fits(discount):
             raise UserError(f"plant {cls.__name__}: discount must be {SHARE.words}, not {shown(discount)}")
         same: Any = cls  # for mypy, a `type[Self]` is not hashable
-        return cls if discount == cls.discount else _with_attribute(same, "discount", float(discount))
+        return cls if discount == cls.discount else with_attribute(same, "discount", float(discount))
 
     @classmethod
     def with_channel(cls, channel: Channel) -> type[Self]:
         """Return this class with another channel between the plant and its controller."""
         same: Any = cls  # for mypy, a `type[Self]` is not hashable
-        return cls if channel == cls.channel else _with_attribute(same, "channel", channel)
+        return cls if channel == cls.channel else with_attribute(same, "channel", channel)
+
+    @classmethod
+    def with_spread(cls, spread: Mapping[str, float]) -> type[Self]:
+        """Return this class with random parameters, given by name with the half-widths of their ranges, as in `spread`.
+
+        Raises:
+            UserError: The plant has no such parameter, a half-width is not between 0 and 1, or the plant has no
+                equations.
+        """
+        if spread:
+            raise UserError(
+                f"{cls.name} is not given by equations, so its parameters cannot differ between episodes; leave spread "
+                "out"
+            )
+        return cls
 
     def through(self, channel: Channel) -> Self:
         """Return this plant with another channel between the plant and its controller."""
         made = type(self).with_channel(channel)
-        return self if made is type(self) else made(**{field.name: getattr(self, field.name) for field in fields(self)})
+        return self if made is type(self) else made(**self._parameters())
+
+    def nominal(self) -> Self:
+        """Return this plant without channel and spread."""
+        made: Any = type(self).with_channel(Channel())
+        made = with_attribute(made, "spread", ()) if made.spread else made
+        return self if made is type(self) else made(**self._parameters())
+
+    def extremes(self) -> list[Self]:
+        """Return this plant, and plants with all combinations of the ends of the ranges in `spread` as parameters."""
+        own, names = self._parameters(), [name for name, _ in self.spread]
+        ends = [(own[name] * (1.0 - share), own[name] * (1.0 + share)) for name, share in self.spread]
+        corners = (dict(zip(names, values, strict=True)) for values in itertools.product(*ends) if values)
+        return [self, *(type(self)(**(own | corner)) for corner in corners)]
+
+    def _parameters(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def positions_of(self, velocities: Sequence[str]) -> dict[str, str]:
         """Return the name of the position of each velocity, or raise `UserError` if the plant does not know it."""
@@ -208,7 +245,7 @@ class Plant:
 
     def settings(self) -> dict[str, Any]:
         """Return the keyword arguments with which `make_plant` makes an equal plant."""
-        return {**{field.name: getattr(self, field.name) for field in fields(self)}, **self.changed}
+        return {**self._parameters(), **self.changed}
 
     def normalise_state(self, state: ArrayLike, observe: Sequence[str] = ()) -> NDArray[np.float64]:
         """Convert states `[..., S]` from physical to normalised units.
@@ -304,7 +341,9 @@ class Plant:
             declared.append(("action_choices", self.action_choices))
         if not self.channel.is_off:
             declared.append(("channel", self.channel.settings()))
-        parameters = [(field.name, getattr(self, field.name)) for field in fields(self)]
+        if self.spread:
+            declared.append(("spread", self.spread))
+        parameters = list(self._parameters().items())
         return hashlib.sha256(repr((declared, parameters, self.made_of())).encode()).hexdigest()
 
     def draw(self, axes: Axes, state: Vector, action: Vector) -> None:
@@ -451,10 +490,11 @@ class FixedStepPlant(Plant):
 
 
 @functools.cache
-def _with_attribute(plant: type[Any], name: str, value: Any) -> type[Any]:
+def with_attribute(plant: type[Any], name: str, value: Any) -> type[Any]:
+    """Return a class of plants with another value of `discount`, `channel` or `spread`."""
     same = {name: getattr(plant, name) for name in ("__module__", "__qualname__", "__doc__")}
-    changed = {**plant.changed, name: value.settings() if isinstance(value, Channel) else value}
-    changed = {key: setting for key, setting in changed.items() if setting != {}}
+    setting = value.settings() if isinstance(value, Channel) else dict(value) if name == "spread" else value
+    changed = {key: each for key, each in {**plant.changed, name: setting}.items() if each != {}}
     return type(plant.__name__, (plant,), {**same, name: value, "changed": changed})
 
 

@@ -8,21 +8,21 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple, Self
 
 import numpy as np
 from numba import njit
 from numba.core.dispatcher import Dispatcher
 from numpy.typing import NDArray
 
-from replaybench.envs.interface.declarations import check_range, check_scalar, check_tuple
+from replaybench.envs.interface.declarations import NUMBER, check_range, check_scalar, check_tuple
 from replaybench.envs.interface.engine import Engine
-from replaybench.envs.interface.plant import Params, Plant, Vector
+from replaybench.envs.interface.plant import Params, Plant, Vector, with_attribute
 from replaybench.envs.interface.signals import wrap_angle as wrap_angle
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.courses import Course
 from replaybench.envs.ode.rk4 import FUNCTIONS
-from replaybench.runtime.errors import UserError, unknown
+from replaybench.runtime.errors import UserError, shown, unknown
 from replaybench.runtime.function_hash import content_hash
 from replaybench.runtime.streams import Stream
 
@@ -85,8 +85,8 @@ class OdePlant(Plant):
 
     @property
     def random_episodes(self) -> bool:
-        """Whether the starts or the set points of episodes are random."""
-        return bool(self.exogenous) or any(self.start_spread)
+        """Whether the starts, the set points or the parameters of episodes are random."""
+        return bool(self.exogenous or self.spread) or any(self.start_spread)
 
     def episodes_differ(self, noise: float) -> bool:
         """Return whether episodes of a deterministic controller differ, at a standard deviation `noise` of noise."""
@@ -134,6 +134,24 @@ class OdePlant(Plant):
     def params(self) -> Params:
         """Return the values of the parameters in the order of the fields, the argument `p` of the plant's methods."""
         return tuple(getattr(self, field.name) for field in fields(self))
+
+    @classmethod
+    def with_spread(cls, spread: Mapping[str, float]) -> type[Self]:
+        names = [field.name for field in fields(cls)]
+        if not isinstance(spread, Mapping):
+            raise UserError(f"spread of {cls.name} must be a table, as in {{ {names[0]} = 0.2 }}, not {shown(spread)}")
+        for name, share in spread.items():
+            if name not in names:
+                raise unknown(f"parameter of {cls.name} in spread:", name, names)
+            if not (NUMBER.fits(share) and 0 < share < 1):
+                raise UserError(
+                    f"spread of {name} of {cls.name} must be between 0 and 1, as in 0.2 for ± 20 %, not {shown(share)}"
+                )
+        if spread and cls.engine is not OdePlant.engine:
+            raise UserError(f"{cls.name} has an engine of its own, which does not draw parameters; leave spread out")
+        chosen = tuple(sorted((name, float(share)) for name, share in spread.items()))
+        same: Any = cls  # for mypy, a `type[Self]` is not hashable
+        return cls if chosen == cls.spread else with_attribute(same, "spread", chosen)
 
     def engine(self, num_envs: int, frequency: float) -> Engine:
         return RungeKutta(self, num_envs, frequency)
@@ -186,6 +204,9 @@ class OdePlant(Plant):
         for name in (*_PER_STATE, *(_GRID if self.grid_nodes else ()), *["start_spread"] * bool(self.start_spread)):
             check_tuple(self, name, "state_names")
         self._check_courses(f"plant {plant}")
+        for name, _ in self.spread:
+            if not NUMBER.fits(value := getattr(self, name)) or value == 0:
+                raise UserError(f"spread does not change {name} of {plant}, which is {shown(value)}; leave it out")
         if self.grid_nodes:
             check_range(self, "grid_low", "grid_high")
             for name, angle, low, high in zip(
@@ -237,13 +258,25 @@ class RungeKutta(Engine):
         self._drawn = np.zeros((num_envs, len(plant.exogenous), 2))  # the last and the next random value of each course
         self._elapsed = np.zeros(num_envs, np.int64)  # control steps in the episode
         self._courses = [plant.exogenous[name] for name in plant.state_names[plant.equations :]]
-        self.plant, self._kernel = plant, rk4.kernel(plant)
-        substeps = rk4.substeps(plant, 1.0 / frequency)
-        self._steps = 1.0 / frequency / substeps, substeps, plant.params()
+        self.plant, self._kernel = plant, rk4.kernel(plant, own=bool(plant.spread))
+        self._extremes = plant.extremes()
+        substeps = self._substeps(1.0 / frequency)
+        names, shares = [field.name for field in fields(plant)], dict(plant.spread)
+        self._half = np.array(plant.params()) * [shares.get(name, 0.0) for name in names]
+        self._own = np.tile(plant.params(), (num_envs, 1))  # parameters of each copy in the running episode
+        self._steps = 1.0 / frequency / substeps, substeps
+        self._params = self._own if plant.spread else plant.params()
         self._in_pieces: tuple[Callable[..., None], NDArray[np.int64]] | None = None
+
+    def _substeps(self, seconds: float) -> int:
+        return max(rk4.substeps(plant, seconds) for plant in self._extremes)
 
     def restart(self, chosen: NDArray[np.bool_], draws: Stream) -> None:
         self.observed[chosen] = self.plant.initial_state
+        if self.plant.spread:
+            share = np.zeros((int(chosen.sum()), len(self._half)))
+            share[:, self._half != 0.0] = self.parameters.uniform(len(self.plant.spread), chosen)
+            self._own[chosen] = np.array(self.plant.params()) + (2.0 * share - 1.0) * self._half
         if self.plant.start_spread:
             share = draws.uniform(self.observed.shape[1], chosen)
             self.observed[chosen] += (2.0 * share - 1.0) * self.plant.start_spread
@@ -255,9 +288,15 @@ class RungeKutta(Engine):
             self._follow(chosen)
 
     def changing(self) -> dict[str, NDArray[Any]]:
-        if not self._courses:
-            return {}
-        return {"course_drawn": self._drawn, "course_elapsed": self._elapsed, "course_stream": self.courses.state}
+        found: dict[str, NDArray[Any]] = {}
+        if self._courses:
+            found |= {"course_drawn": self._drawn, "course_elapsed": self._elapsed, "course_stream": self.courses.state}
+        if self.plant.spread:
+            found |= {"parameters": self._own, "parameter_stream": self.parameters.state}
+        return found
+
+    def infos(self) -> dict[str, NDArray[Any]]:
+        return {"parameters": self._own.copy()} if self.plant.spread else {}
 
     def _follow(self, chosen: NDArray[np.bool_]) -> None:
         """Write the present values of the exogenous states of the members marked in `chosen` `[M]`."""
@@ -277,7 +316,9 @@ class RungeKutta(Engine):
                 self._drawn[new, i, 1] = self.courses.uniform(1, new)[:, 0]
 
     def advance(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
-        self._kernel(self.observed, action, running, *self._steps, self.reward, self.terminated, self.event)
+        self._kernel(
+            self.observed, action, running, *self._steps, self._params, self.reward, self.terminated, self.event
+        )
         self._end_step(running)
 
     def advance_pieces(
@@ -285,11 +326,11 @@ class RungeKutta(Engine):
         longest: Sequence[float], running: NDArray[np.bool_],
     ) -> None:  # fmt: skip
         if self._in_pieces is None:
-            counts = np.array([rk4.substeps(self.plant, length) for length in longest])
-            self._in_pieces = rk4.kernel(self.plant, pieces=True), counts
+            counts = np.array([self._substeps(length) for length in longest])
+            self._in_pieces = rk4.kernel(self.plant, pieces=True, own=bool(self.plant.spread)), counts
         advance, counts = self._in_pieces
         advance(
-            self.observed, action, pieces, seconds, counts, running, self.plant.params(), self.reward, self.terminated,
+            self.observed, action, pieces, seconds, counts, running, self._params, self.reward, self.terminated,
             self.event,
         )  # fmt: skip
         self._end_step(running)
@@ -301,7 +342,7 @@ class RungeKutta(Engine):
         finite = np.isfinite(self.observed)
         if not self.plant.saturates and not finite.all():
             member, state = np.argwhere(~finite)[0]
-            step, count, _ = self._steps
+            step, count = self._steps
             raise UserError(
                 f"{self.plant.name}: the state {self.plant.state_names[state]} becomes {self.observed[member, state]} "
                 f"in a control step of {count} Runge-Kutta step{'s' * (count > 1)} of {step:.4g} s; declare a shorter "

@@ -175,10 +175,11 @@ def _in_pieces(template: str) -> str:
     return head + each_piece + textwrap.indent(steps, "    ") + tail
 
 
-def kernel(plant: Equations, pieces: bool = False) -> Callable[..., None]:
+def kernel(plant: Equations, pieces: bool = False, own: bool = False) -> Callable[..., None]:
     """Return the compiled function that advances M members by one control step without noise.
 
     Members are copies of the plant. The arguments are those of `advance` in `TEMPLATE`, or in `_in_pieces` if `pieces`.
+    If `own`, the members have parameters of their own, and the argument `p` is an array of them, float64 `[M, P]`.
     The arrays `state` `[M, S]` and `action` `[M, A]` are in physical units and C-contiguous. For the members marked in
     `members`, the function writes `state`, `reward`, `terminated` and `event`. Plants that differ only in parameters
     share the function. The function is not cached if the cache folder cannot be written, or if a module of the plant's
@@ -186,6 +187,9 @@ def kernel(plant: Equations, pieces: bool = False) -> Callable[..., None]:
     """
     functions = tuple(getattr(plant, name) for name in FUNCTIONS)
     template = _in_pieces(TEMPLATE) if pieces else TEMPLATE
+    if own:
+        row = "".join(f"p[row[n], {place}], " for place in range(len(plant.params())))
+        template = template.replace(", p)", f", ({row}))")
     counts = len(plant.state_names), plant.equations, len(plant.action_names)
     return _kernel(functions, *counts, plant.name, template)
 

@@ -79,9 +79,9 @@ def provenance_section(report: ReportData) -> Section:
             values = [text for text in dict.fromkeys(map(str, data[name].values.ravel())) if text]
             facts.append((what, "; ".join(values[:6]) + (f"; {len(values) - 6} more" if len(values) > 6 else "")))
     facts += _discounts(report)
-    if "channel" in data.coords:
-        channels = zip(map(plant_name, report.plants), data["channel"].values, strict=True)
-        facts.append(("channel", "; ".join(f"{name}: {words or 'none'}" for name, words in channels)))
+    for name in (name for name in ("channel", "spread") if name in data.coords):
+        described = zip(map(plant_name, report.plants), data[name].values, strict=True)
+        facts.append((name, "; ".join(f"{plant}: {words or 'none'}" for plant, words in described)))
     if "observed" in data.coords:
         observed = zip(map(plant_name, report.plants), data["observed"].values, strict=True)
         facts.append(("observed states", "; ".join(f"{name}: {states or 'all'}" for name, states in observed)))
