@@ -50,22 +50,13 @@ def _holds_run(path: Path) -> bool:
 
 
 def show_claims(
-    console: Console,
-    paths: Sequence[Path],
-    papers: Sequence[str],
-    output: Path | None,
-    figure: Path | None,
+    console: Console, paths: Sequence[Path], papers: Sequence[str], output: Path | None, figure: Path | None,
     claim: str | None = None,
-) -> list[dict[str, Any]]:
+) -> list[dict[str, Any]]:  # fmt: skip
     """Test the claims of papers by the results of runs, print a table for each paper, and return the verdicts.
 
-    Args:
-        paths: Run folders. If empty, the claims are only listed.
-        papers: Names of the papers, for example "debruin2018"; all papers if empty.
-        output: JSON file to which the verdicts are also written.
-        figure: Figure file to draw effects and verdicts into.
-        claim: Name of the only claim to show. Its p values are corrected for multiple testing over all claims of its
-            paper.
+    All papers are tested if `papers` is empty. The p values of a single `claim` are corrected for multiple testing over
+    all claims of its paper.
     """
     place = None if output is None else new_path(output)
     if figure is not None:
@@ -108,13 +99,7 @@ def show_claims(
 
 
 def show_plan(paths: Sequence[Path], papers: Sequence[str], claim: str | None = None) -> None:
-    """Print the commands that compute further seeds for the undecided claims of runs.
-
-    Args:
-        paths: Run folders.
-        papers: Names of the papers, for example "debruin2018"; all papers if empty.
-        claim: Name of the only claim to plan for.
-    """
+    """Print the commands that compute further seeds for the undecided claims of runs."""
     if not paths:
         raise UserError("--plan continues stored runs: name run folders")
     runs = _read_runs(paths)

@@ -1,4 +1,4 @@
-"""The command `import`, which converts a log or dataset to a buffer file, and the reverse command `export`."""
+"""Conversion of logs and datasets to buffer files (command `import`), and the reverse (command `export`)."""
 
 import shlex
 import tempfile
@@ -29,28 +29,13 @@ _DATASET: Final = "minari:"
 
 
 def show_import(
-    console: Console,
-    source: str,
-    name: str,
-    parameters: Mapping[str, Parameter],
-    output: Path | None,
-    *,
-    columns: Sequence[str],
-    time: str | None,
-    frequency: float | None,
-    clip_actions: bool,
-    delay: float,
-    missing: Missing,
-    options: TextOptions,
-    other_plant: bool,
-) -> None:
+    console: Console, source: str, name: str, parameters: Mapping[str, Parameter], output: Path | None, *,
+    columns: Sequence[str], time: str | None, frequency: float | None, clip_actions: bool, delay: float,
+    missing: Missing, options: TextOptions, other_plant: bool,
+) -> None:  # fmt: skip
     """Convert a log or a Minari dataset into a buffer file, after printing a summary of the data.
 
-    Args:
-        source: Path of a log, or `minari:` followed by the id of a dataset.
-        name: Name of the plant.
-        columns: Assignments `NAME=COLUMN` of log columns to states, actions, reward and flags.
-        other_plant: Whether to accept a dataset that names another environment.
+    `source` is the path of a log, or `minari:` followed by the id of a dataset. `name` is the name of the plant.
     """
     name = canonical(name)
     plant = make_plant(name, **parameters)
@@ -103,11 +88,7 @@ def show_export(
 ) -> None:
     """Write the complete episodes of a buffer file as a Minari dataset, or all its steps as a table.
 
-    Args:
-        dataset_id: Id of the dataset. A path with the suffix of a table, such as `.csv`, selects a table instead.
-        member: Index of the only learner whose experiences are exported; all learners by default.
-        plant: Name of the plant, which is needed if the plant is defined in a user's Python file.
-        output: Folder of the Minari datasets; Minari's own folder by default.
+    A `dataset_id` with the suffix of a table, such as `.csv`, selects a table.
     """
     if (table := Path(dataset_id)).suffix.lower() in COLUMN_SUFFIXES:
         if output is not None:

@@ -24,25 +24,10 @@ from replaybench.runtime.user_file import ImportRefusedError, imports_only
 
 
 def show_figures(
-    console: Console,
-    run: Path,
-    layout: str,
-    suffix: Literal["pdf", "png", "svg"] | None,
-    output: Path | None,
-    in_steps: bool = False,
-    overlay: Sequence[str] = (),
-) -> None:
-    """Draw the figures of a run folder, and print the paths of the files.
-
-    Args:
-        layout: "screen", or "paper" for the columns of a journal.
-        suffix: File format. If None, each figure is written in all formats of the layout.
-        output: Folder to write into. If None, it is `figures` or, for print, `figures/paper` in the run folder.
-        overlay: Learning curves of other programs to add. Each entry has the form `LABEL=FILE`.
-
-    Raises:
-        UserError: The run holds no results, or is damaged.
-    """
+    console: Console, run: Path, layout: str, suffix: Literal["pdf", "png", "svg"] | None, output: Path | None,
+    in_steps: bool = False, overlay: Sequence[str] = (),
+) -> None:  # fmt: skip
+    """Draw the figures of a run folder with the options of the command `figures`, and print the paths of the files."""
     if run.is_file():
         parent = shlex.quote(str(run.parent))
         raise UserError(f"{run} is a file; figures are drawn from its run folder: replaybench figures {parent}")

@@ -70,13 +70,8 @@ def show_file(
 ) -> None:  # fmt: skip
     """Print the contents of a file or run folder and, for a buffer file, the composition of its experiences.
 
-    Checksums are verified first.
-
-    Args:
-        verify: Whether to also check the serial numbers of experiences in buffers, and each file of a run folder.
-        member: Index of the member (independent run) whose buffer is described. If None, all are described together.
-        plant: Name of the buffer's plant, instead of the one that the file names.
-        figure: File to draw the composition into.
+    Checksums are verified first. With `verify`, the serial numbers of experiences in buffers, and each file of a run
+    folder, are checked, too.
     """
     buffer = path.is_file() and is_record(path) and read_header(path).kind == "buffer"
     for option, value in (("--member", member), ("--plant", plant), ("--figure", figure)):

@@ -36,11 +36,8 @@ def show_plan(
 ) -> None:
     """Print what a sweep would run and replace, and the time, memory and disk space that the sweep would need.
 
-    With a cluster, the printed needs are those of a single worker as fast as this machine.
-
-    Args:
-        cluster: Address of a Dask scheduler. If None, the sweep runs on this machine.
-        measure: Whether to measure unknown speeds of cells, for a few seconds each.
+    With a cluster, the printed needs are those of a single worker as fast as this machine. With `measure`, unknown
+    speeds of cells are measured.
 
     Raises:
         UserError: The sweep needs more memory or disk space than is free.

@@ -1,4 +1,4 @@
-"""Reading and writing of results files (netCDF-4 with a checksum), and new scores from stored rewards.
+"""Reading and writing of results files (netCDF-4 with a checksum).
 
 Checksums detect damage, not forgery. netCDF libraries apply attributes of a file: units, fill values, scale factors and
 links to other files. This reader reads plain arrays only, checks the arrays, and adds labels itself.
@@ -19,14 +19,11 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from replaybench.baselines.grid_choice import Rule
-from replaybench.baselines.references import reference
 from replaybench.data.array_check import DEFLATE_LIMIT, attribute, check_scales, own_item
 from replaybench.data.record import is_record, read_header
 from replaybench.data.run_folder import runs_within
 from replaybench.envs.interface.plant import EpisodeMetric
-from replaybench.envs.registry import make_plant
-from replaybench.experiments.dataset import AXES, ORIGINS, SCORES, add_references, add_scores, label_axes, score_key
+from replaybench.experiments.dataset import AXES, ORIGINS, SCORES, label_axes, score_key
 from replaybench.replay.storage.replayed import REPLAYED
 from replaybench.runtime.arrays import Floats
 from replaybench.runtime.atomic import atomic_path
@@ -34,7 +31,6 @@ from replaybench.runtime.configuration import HERTZ, NOISE, OneLine, Within, bui
 from replaybench.runtime.errors import UserError, no_such_file, shown
 from replaybench.runtime.provenance import available_memory
 from replaybench.runtime.quantities import gigabytes
-from replaybench.runtime.user_file import imports_only
 
 _DIGEST_BYTES: Final = 32
 _MOST_TEXT: Final = 1 << 28
@@ -300,29 +296,3 @@ def _check_values(path: Path, name: str, values: np.ndarray, dtype: str) -> None
         raise UserError(
             f"{path}: episode_metric must be one of {', '.join(get_args(EpisodeMetric))}, not {shown(values.tolist())}"
         )
-
-
-def rescore(
-    data: xr.Dataset, parameters: Mapping[str, Mapping[str, Any]] | None = None, rule: Rule | None = None
-) -> xr.Dataset:
-    """Recompute all scores in stored results from the rewards and from new reference controllers.
-
-    Args:
-        data: Stored results.
-        parameters: Parameters of plants by name. Plants in Python files must be listed, because a name in a results
-            file must not execute code.
-        rule: Rule for the grid of dynamic programming.
-    """
-    references = {}
-    for plant in data["plant"].values.tolist():
-        with imports_only(*(parameters or {})):
-            made = make_plant(plant, **(parameters or {}).get(plant, {}))
-        there = data["reward"].sel(plant=plant).notnull().any(["learner", "strategy", "seed", "episode"])
-        for noise in data["noise"].values.tolist():
-            for frequency in data["frequency"].values.tolist():
-                if there.sel(noise=noise, frequency=frequency):
-                    references[plant, frequency, noise] = reference(made, frequency, noise, rule)
-    data = data.copy()
-    add_references(data, references)
-    add_scores(data)
-    return data

@@ -16,12 +16,12 @@ import xarray as xr
 from matplotlib.figure import Figure
 from rich.console import Console
 
+from benchmarks.evidence.rescore import rescored
 from replaybench.baselines import references
 from replaybench.baselines.references import Reference
 from replaybench.cli.commands import reference_table
 from replaybench.envs.registry import make_plant
 from replaybench.experiments import comparison
-from replaybench.experiments import results_file as rescoring
 from replaybench.experiments.comparison import (
     Axis,
     beats_random,
@@ -34,13 +34,14 @@ from replaybench.experiments.comparison import (
 )
 from replaybench.experiments.dataset import add_scores
 from replaybench.experiments.overview import screen
-from replaybench.experiments.results_file import read_results, rescore, write_results
+from replaybench.experiments.results_file import read_results, write_results
 from replaybench.experiments.study import Cell
 from replaybench.experiments.tables import score_tables
 from replaybench.experiments.text_table import Collector, FittedTable
 from replaybench.reports.figures.distributions import paired_differences, performance_profiles
 from replaybench.reports.figures.style import style
 from replaybench.runtime.errors import UserError
+from replaybench.runtime.version import NUMERICS_VERSION
 from tests.helpers.cells import small_study
 from tests.helpers.drawn_studies import USABLE, stored
 
@@ -169,26 +170,24 @@ def test_stored_results_are_scored_against_new_references(tmp_path: Path, monkey
     """Rewards stay equal, and scores are those of a new sweep; also for older files."""
     better = dataclasses.replace(GOOD, dp=-15.0, random=-165.0, change=0.001)
     new = Mock(return_value=better)
-    monkeypatch.setattr(rescoring, "reference", new)
+    monkeypatch.setattr("benchmarks.evidence.rescore.reference", new)
     old = finished(tmp_path)
-    found = rescore(old.drop_vars(["reference_rule", "reference_grid", "reference_change"]), rule="converged")
+    found = rescored(old.drop_vars(["reference_rule", "reference_grid", "reference_change"]), rule="converged")
     new.assert_called_once_with(ANY, 50.0, 0.0, "converged")
+    assert str(NUMERICS_VERSION) in found.attrs.pop("rescored")
     xr.testing.assert_identical(found, finished(tmp_path, better))
     assert old["reference_dp"].item() == GOOD.dp
     expected = references.normalise(old["reward"].values.mean(axis=-1), better)
     np.testing.assert_allclose(found["mu_final"].values, expected)
 
 
-def test_rescoring_runs_no_python_file_that_was_not_named(tmp_path: Path) -> None:
+def test_rescoring_runs_no_python_file(tmp_path: Path) -> None:
     own, marker = tmp_path / "own.py", tmp_path / "ran"
     own.write_text(f"from pathlib import Path\nPath({str(marker)!r}).touch()\n")
     results = finished(tmp_path).assign_coords(plant=[f"{own}:Mine"])
     with pytest.raises(UserError, match=r"own\.py:Mine.* would run a Python file"):
-        rescore(results)
+        rescored(results)
     assert not marker.exists()
-    with pytest.raises(UserError, match="unknown plant in"):
-        rescore(results, {f"{own}:Mine": {}})
-    assert marker.exists()
 
 
 def test_rewards_of_failed_runs_are_in_no_mean(tmp_path: Path) -> None:
