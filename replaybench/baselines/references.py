@@ -113,7 +113,7 @@ def reference(
     plant: Plant, frequency: float | None = None, noise: float = 0.0, rule: Rule | None = None,
     rivals: Rivals | None = None,
 ) -> Reference:  # fmt: skip
-    """Return the scores of a plant under simple controllers, such as random control, from the cache or computed.
+    """Return the scores of a plant under simple controllers from the cache or computed.
 
     Args:
         plant: The plant.

@@ -29,7 +29,7 @@ _MAY_BE_INFINITE: Final = "observation.bound"
 def write_policy(path: Path, weights: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> None:
     """Write named weights and metadata of JSON types to a policy file atomically.
 
-    The first axis of each array of weights is the member (independent learner). Equal policies give equal files.
+    The first axis of each array of weights is the member. Equal policies give equal files.
     """
     from safetensors.numpy import save
 

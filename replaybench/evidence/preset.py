@@ -211,8 +211,8 @@ _COPIED: Final = ("policy.safetensors", "snapshots.h5", "scores.h5")
 def take_over(study: Study, folder: Path) -> dict[Path, int]:
     """Copy results that a study needs from run folders next to `folder`.
 
-    A cell is one combination of settings. Cells with equal ids have equal results. Buffer files are not copied. A cell
-    is copied only from a folder of the same user that this package made, without links, and if all checksums match.
+    Cells with equal ids have equal results. Buffer files are not copied. A cell is copied only from a folder of the
+    same user that this package made, without links, and if all checksums match.
 
     Returns:
         The number of copied cells, by run folder.

@@ -1,8 +1,7 @@
 """Estimates of how long a study takes on this machine.
 
-A cell is one combination of a study's settings, with seeds that run together. Cells that differ only in noise, seeds
-and number of episodes form a class, because their steps take equally long. One cell of each class runs for a few
-seconds, and the measured speed is stored.
+Cells that differ only in noise, seeds and number of episodes form a class, because their steps take equally long. One
+cell of each class runs for a few seconds, and the measured speed is stored.
 """
 
 import contextlib
@@ -103,7 +102,7 @@ def estimate(
 
     Args:
         cells: The cells that are still to be computed.
-        everyone: All cells of the study. Reference controllers, such as random control, are needed for all plants.
+        everyone: All cells of the study. Reference controllers are needed for all plants.
         rule: Rule for the grid of dynamic programming, which is one of the reference controllers.
         workers: Number of worker processes.
         measure: Whether to measure unknown speeds of CPU cells in trial runs of a few seconds.
@@ -138,7 +137,7 @@ def estimate(
 
 
 def speed(cell: Cell) -> Speed:
-    """Return the speed of a CPU cell (combination of settings), which is measured if it is not yet known."""
+    """Return the speed of a CPU cell, which is measured if it is not yet known."""
     key = _class(cell)
     if (known := _stored_speed(key) or _measured(key, cell)) is None:
         raise AssertionError("outside `stored_kernels_only`, every cell can be measured")

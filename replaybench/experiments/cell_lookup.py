@@ -1,6 +1,6 @@
 """Look-up of cells and their files in a run folder, without making plants or executing users' Python files.
 
-A run folder is the folder that a sweep of a study wrote. A cell is one combination of the study's settings.
+A run folder is the folder that a sweep of a study wrote.
 """
 
 import contextlib

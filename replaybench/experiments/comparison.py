@@ -260,7 +260,7 @@ class Comparison(NamedTuple):
 def final_scores(data: xr.Dataset) -> xr.DataArray:
     """Return the final score μ_r of each run of one plant, or the final reward where μ_r is undefined.
 
-    The normalised score μ_r is 0 for random control and 1 for dynamic programming. Failed runs are NaN.
+    Failed runs are NaN.
     """
     return data["mu_final"].where(scaled(data), final_rewards(data)).transpose("noise", "frequency", ...)
 

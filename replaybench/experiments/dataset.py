@@ -219,7 +219,7 @@ _REFERENCES: Final = {
 
 
 def add_references(data: xr.Dataset, references: References) -> None:
-    """Add or replace the scores of reference controllers, such as random control, in a dataset of results."""
+    """Add or replace the scores of reference controllers in a dataset of results."""
     axes = ("plant", "noise", "frequency")
     for field, whose in _REFERENCES.items():
         _blank(data, f"reference_{field}", axes, f"mean reward per step, or return, {whose}")

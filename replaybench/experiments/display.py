@@ -1,7 +1,7 @@
 """Displays of a sweep's progress: a progress bar, a line every 30 s, or JSON for programs.
 
-A sweep runs all cells of a study. A cell is one combination of settings, with seeds that run together. The unit of
-progress is a round, which is a training episode, or an iteration if updates follow a number of steps.
+A sweep runs all cells of a study. The unit of progress is a round, which is a training episode, or an iteration if
+updates follow a number of steps.
 """
 
 from __future__ import annotations
@@ -365,7 +365,7 @@ class Display:
                 self._board.write(key, state, new["reward"])
 
     def reference(self, cell: Cell, ends: Reference) -> None:
-        """Report the scores of reference controllers, such as random control, under a cell's conditions."""
+        """Report the scores of reference controllers under a cell's conditions."""
         point = {"plant": cell.plant, "frequency": cell.frequency, "noise": cell.noise}
         self._write(event("reference", **point, random=float(ends.random), dp=float(ends.dp), usable=ends.usable))
 

@@ -1,6 +1,6 @@
 """The memory and disk space that a sweep of a study needs, and warnings about its settings.
 
-A sweep computes all cells of a study. A cell is one combination of settings, with seeds that run together.
+A sweep computes all cells of a study.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The journal of a sweep's progress: events, the file that stores them, and printed lines.
 
-A sweep computes all cells of a study. A cell is one combination of settings, with seeds that run together.
+A sweep computes all cells of a study.
 """
 
 import contextlib

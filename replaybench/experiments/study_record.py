@@ -33,7 +33,7 @@ def read_sessions(path: Path, facts: Mapping[str, Any]) -> tuple[ComputeSession,
 def write_provenance(folder: RunFolder, name: str, cells: Sequence[Cell], complete: bool) -> None:
     """Write `provenance.json`, which describes how the cells and the results of a study were computed.
 
-    A cell is one combination of settings. The total time excludes cells whose runs were copied from other cells.
+    The total time excludes cells whose runs were copied from other cells.
     """
     origins = {cell.id: _origin(folder.cell(cell.id)) for cell in cells}
     sessions = [session for shared, own in origins.values() if not shared for session in own]

@@ -1,6 +1,6 @@
 """The sweep of a study, which computes all its cells and reference controllers, and writes results and figures.
 
-A cell is one combination of settings, with seeds that run together. Cells are computed by worker processes.
+Cells are computed by worker processes.
 """
 
 from __future__ import annotations

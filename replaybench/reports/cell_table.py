@@ -85,8 +85,7 @@ def _progress(folder: RunFolder, cell: Cell) -> tuple[str, float, int]:
 def reached(folder: RunFolder, cell: Cell) -> str:
     """Return the progress of an unfinished cell as text, for example "at 81 of 1200".
 
-    A cell is one combination of settings. The numbers count episodes or iterations. The result is empty if the cell has
-    no checkpoint.
+    The numbers count episodes or iterations. The result is empty if the cell has no checkpoint.
     """
     checkpoint = folder.cell(cell.id) / "checkpoint.h5"
     if not checkpoint.is_file():

@@ -108,14 +108,14 @@ def figure_paths(folder: Path, plants: Sequence[str]) -> Iterator[Path]:
 class OfflineSeries(NamedTuple):
     """The results of offline training from a stored buffer, prepared for a figure.
 
-    Rewards are normalised to μ_r (0: random control, 1: dynamic programming) if μ_r is defined.
+    Rewards are normalised to μ_r if μ_r is defined.
 
     Attributes:
         runs: Rewards of the learners that did not fail; float64, shape `[N, K]` for N learners and K evaluations.
         curve: Mean reward over the learners in `runs` with its 95 % band; None if all learners failed.
         levels: Mean rewards with 95 % intervals, by label, such as that of the stored data. The learners are compared
             with these rewards.
-        references: Rewards of reference controllers such as random control, by name.
+        references: Rewards of reference controllers by name.
     """
 
     series: Series

@@ -96,7 +96,7 @@ def series_curves(
 
 
 def curve_range(means: Sequence[Floats]) -> tuple[float, float]:
-    """Return the range of the score μ_r (0: random control, 1: dynamic programming) in a figure of learning curves.
+    """Return the range of the score μ_r in a figure of learning curves.
 
     The range contains all values of the curves, except values below −0.5 in early episodes.
     """
@@ -124,7 +124,7 @@ class OtherCurve:
         Args:
             data: Results of a sweep for one plant, noise level and control rate. Rewards are converted to the unit of
                 these results.
-            normalised: Whether to return μ_r (0: random control, 1: dynamic programming) instead of rewards.
+            normalised: Whether to return μ_r instead of rewards.
 
         Raises:
             UserError: The runs have no range of environment steps in common.
@@ -231,7 +231,7 @@ REFERENCE_LINE: Final[dict[str, Any]] = {"color": "0.6", "linewidth": 0.9, "zord
 
 
 def merge_levels(levels: Mapping[str, float], width: float, part: float = 0.02) -> dict[float, str]:
-    """Return the levels of lines for reference controllers, such as random control, with the label of each line.
+    """Return the levels of lines for reference controllers, with the label of each line.
 
     Args:
         levels: Reward or normalised score of each reference controller, by name.

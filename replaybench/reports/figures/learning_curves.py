@@ -1,7 +1,7 @@
 """Figures of learning curves, lengths of episodes and metrics of learners.
 
-Curves show training episodes with exploration, and circles show greedy episodes. Rewards are normalised to μ_r (0:
-random control, 1: dynamic programming) if μ_r is defined. Failed runs are counted and not drawn.
+Curves show training episodes with exploration, and circles show greedy episodes. Rewards are normalised to μ_r if μ_r
+is defined. Failed runs are counted and not drawn.
 """
 
 from collections.abc import Sequence
@@ -115,7 +115,7 @@ class _View(NamedTuple):
 
     Attributes:
         series: Pairs of learner and strategy that are drawn in colour.
-        normalised: Whether rewards are converted to μ_r (0: random control, 1: dynamic programming).
+        normalised: Whether rewards are converted to μ_r.
         rewards: Rewards of each pair in the unit of the panel, `[N, E]` for N seeds and E episodes.
         curves: Learning curve of each pair of which not all runs failed.
     """
@@ -131,7 +131,7 @@ class _View(NamedTuple):
         return values
 
     def levels(self) -> dict[str, float]:
-        """Return the rewards of reference controllers, such as random control, by name, in the unit of the panel."""
+        """Return the rewards of reference controllers by name, in the unit of the panel."""
         rows = reference_rows(self.data)
         levels = {row.name: row.mu if self.normalised else row.reward for row in rows if curves.short_label(row.name)}
         return {name: level for name, level in levels.items() if np.isfinite(level)}

@@ -61,8 +61,8 @@ def advantage_map(data: xr.Dataset) -> Figure | None:
     """Draw the lead of the best strategy of one plant over two baselines, FIFO[Uniform] and FULL[Uniform].
 
     In each panel, rows are noise levels and columns are control rates. Each baseline has a row of panels. Each pair of
-    learner and buffer capacity has a column of panels. Leads are differences in the score μ_r (0: random control, 1:
-    dynamic programming). The result is None if fewer than eight leads are known.
+    learner and buffer capacity has a column of panels. Leads are differences in the score μ_r. The result is None if
+    fewer than eight leads are known.
     """
     by_baseline = {name: advantages(data, name) for name in BASELINES}
     places = list(dict.fromkeys(place[:2] for each in by_baseline.values() for place in each))
@@ -118,7 +118,7 @@ def condition_map(data: xr.Dataset) -> Figure | None:
     Each noise level and learner has a panel, with a row for each strategy and a column for each control rate. If the
     control rate does not vary, the columns are noise levels. The result is None for fewer than three strategies, fewer
     than three combinations of learner, noise level and control rate, or a single noise level and control rate. It is
-    also None if the score μ_r (0: random control, 1: dynamic programming) is undefined in some condition.
+    also None if the score μ_r is undefined in some condition.
     """
     baseline = baseline_of(data, None)
     rows = [row for row in compared(data, baseline) if row.effect is not None and row.effect.n > 1]

@@ -1,6 +1,6 @@
 """Figures of final scores, and of their response to noise and control rate.
 
-Scores are μ_r (0: random control, 1: dynamic programming). Raw rewards are drawn where μ_r is not defined.
+Scores are μ_r. Raw rewards are drawn where μ_r is not defined.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,8 +46,7 @@ def read_score(data: xr.Dataset, series: Series, name: str) -> Score:
     """Read one score of a learner with a strategy from the results of one plant.
 
     The `name` is "mu_final" (mean of the last episodes), "mu_max" (best episode), "rise_time" (episodes until μ_r ≥
-    0.8) or "raw_final" (mean reward of the last episodes). The first two are in μ_r (0: random control, 1: dynamic
-    programming).
+    0.8) or "raw_final" (mean reward of the last episodes). The first two are in μ_r.
     """
     here = data.sel(series.where)
     if name != "raw_final":
@@ -151,7 +150,7 @@ def _share_range(panels: Sequence[Axes], logarithmic: bool) -> None:
 
 
 def _draw_levels(axes: Axes, levels: Mapping[str, float]) -> None:
-    """Draw labelled vertical lines for reference controllers, such as random control, in or near the x range."""
+    """Draw labelled vertical lines for reference controllers in or near the x range."""
     low, high = axes.get_xlim()
     width, best = high - low, levels.get("reference_dp", np.nan)
     if high < best < high + 0.2 * width:

@@ -59,7 +59,7 @@ class Piece:
 
 
 def pieces(file: BufferFile, m: int) -> Iterator[Piece]:
-    """Yield the stored experiences of the member (independent run) with index `m` in pieces of limited size."""
+    """Yield the stored experiences of the member with index `m` in pieces of limited size."""
     widest = max((int(np.prod(file.shapes[name][2:])) for name in _FIELDS if name in file.shapes), default=1)
     high, stored = max(1, PIECE // max(1, widest)), int(file.count[m])
     for start in range(0, stored, high):
@@ -68,7 +68,7 @@ def pieces(file: BufferFile, m: int) -> Iterator[Piece]:
 
 
 def stored_steps(file: BufferFile, m: int) -> int:
-    """Return the number of stored experiences of the member (independent run) with index `m` in a buffer file."""
+    """Return the number of stored experiences of the member with index `m` in a buffer file."""
     return int(np.clip(_lengths(file, m, slice(0, int(file.count[m]))), 0, file.steps).sum(dtype=np.int64))
 
 

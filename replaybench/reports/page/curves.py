@@ -100,7 +100,7 @@ def level_trace(name: str, level: float, last: int, line: Mapping[str, Any], **m
 
 
 def reference_traces(levels: Mapping[str, float], last: int, digits: int) -> list[Trace]:
-    """Return the Plotly trace of a grey line for each reference controller, such as random control."""
+    """Return the Plotly trace of a grey line for each reference controller."""
     shown = {"hovertemplate": f"%{{y:.{digits}f}}"}
     return [
         level_trace(reference_label(name), level, last, theme.reference_line(name), **shown)

@@ -76,7 +76,7 @@ class ReportData:
         missing: Sentences about missing files, and about what the report cannot show without them.
         there: Whether a run has results, failed or not; shape `[plant, noise, frequency, learner, strategy, seed]`.
         rewards: Rewards of training episodes; the shape of `there` with a further axis of episodes.
-        scores: `rewards` as μ_r (0: random control, 1: dynamic programming); NaN where μ_r is not defined.
+        scores: `rewards` as μ_r; NaN where μ_r is not defined.
     """
 
     name: str
@@ -188,8 +188,7 @@ class ReportData:
     def runs(self, point: Point, series: Series) -> Floats:
         """Return the rewards `[runs, episodes]` of one learner with a strategy at one noise level and control rate.
 
-        Rewards are normalised to μ_r (0: random control, 1: dynamic programming) if μ_r is defined. Runs without
-        results are left out.
+        Rewards are normalised to μ_r if μ_r is defined. Runs without results are left out.
         """
         place = (*point, *self._places[series])
         rewards: Floats = (self.scores if self.normalised(point) else self.rewards)[place][self.there[place]]
@@ -200,7 +199,7 @@ class ReportData:
         return int(self.there[(*point, *self._places[series])].sum())
 
     def normalised(self, point: Point) -> bool:
-        """Return whether the score μ_r (0: random control, 1: dynamic programming) is defined under a condition."""
+        """Return whether the score μ_r is defined under a condition."""
         return bool(self._marks[point.plant][0][point.noise, point.frequency])
 
     def unbeaten(self, point: Point) -> bool:
@@ -208,11 +207,11 @@ class ReportData:
         return bool(self._marks[point.plant][1][point.noise, point.frequency])
 
     def references(self, point: Point) -> list[ReferenceRow]:
-        """Return the reference controllers, such as random control, with known rewards at a noise and control rate."""
+        """Return the reference controllers with known rewards at a noise and control rate."""
         return reference_rows(self.data.isel(point._asdict()))
 
     def levels(self, point: Point) -> dict[str, float]:
-        """Return the rewards of random control and other references by name, as μ_r (0: random, 1: DP) if defined."""
+        """Return the rewards of random control and other references by name, as μ_r if defined."""
         return {row.name: row.mu if self.normalised(point) else row.reward for row in self.references(point)}
 
     def _score(self, point: Point, series: Series, normalised: bool) -> Score:
@@ -225,22 +224,22 @@ class ReportData:
     def final(self, point: Point, series: Series, raw: bool = False) -> Floats:
         """Return each seed's final score `[seeds]`, for one learner with a strategy under one condition.
 
-        The score is μ_r (0: random control, 1: dynamic programming), or the reward if μ_r is not defined or if `raw`.
-        The score of a seed is NaN if the run failed or has no results.
+        The score is μ_r, or the reward if μ_r is not defined or if `raw`. The score of a seed is NaN if the run failed
+        or has no results.
         """
         runs = self._score(point, series, self.normalised(point) and not raw).runs
         scores: Floats = runs[point.noise, point.frequency]
         return scores
 
     def mean_final(self, point: Point, series: Series, normalised: bool) -> Interval:
-        """Return mean final score and interval over seeds, as μ_r (0: random, 1: DP) if `normalised`, or as reward."""
+        """Return mean final score and interval over seeds, as μ_r if `normalised`, or as reward."""
         return self._score(point, series, normalised).at(point.noise, point.frequency)
 
     def value(self, name: str, point: Point, series: Series) -> float:
         """Return a count of runs or a mean over runs, of a learner with a strategy under one condition.
 
         The `name` is "failed", "dead" (collapsed), "censored" (never reached μ_r = 0.8), "rise_time_mean" (mean number
-        of episodes until μ_r ≥ 0.8), or one of `replayed`. μ_r is 0 for random control and 1 for dynamic programming.
+        of episodes until μ_r ≥ 0.8), or one of `replayed`.
         """
         return float(self._counts[name][(*point, *self._places[series])])
 

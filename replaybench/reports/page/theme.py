@@ -140,7 +140,7 @@ REFERENCE_WORDS: Final = (
 
 
 def reference_line(name: str) -> dict[str, Any]:
-    """Return the style of the line of a reference controller, such as random control, in Plotly's notation."""
+    """Return the style of the line of a reference controller in Plotly's notation."""
     return {"color": REFERENCE, "width": 1, "dash": REFERENCE_DASHES.get(name, RIVAL_DASH)}
 
 
