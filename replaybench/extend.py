@@ -4,10 +4,14 @@ Files of your own import these names, and those of `replaybench`. All other name
 """
 
 from replaybench.baselines.rivals import ReferenceController as ReferenceController
+from replaybench.controllers.interface.agent import AdamConfig as AdamConfig
 from replaybench.controllers.interface.agent import Batch as Batch
+from replaybench.controllers.interface.agent import LearnerConfig as LearnerConfig
 from replaybench.controllers.interface.agent import LearnerSetting as LearnerSetting
 from replaybench.controllers.interface.agent import NormaliseConfig as NormaliseConfig
+from replaybench.controllers.interface.agent import Schedule as Schedule
 from replaybench.controllers.interface.agent import Task as Task
+from replaybench.controllers.interface.exploration import DeterministicConfig as DeterministicConfig
 from replaybench.controllers.interface.exploration import ExplorationConfig as ExplorationConfig
 from replaybench.controllers.interface.noise import ProcessNoise as ProcessNoise
 from replaybench.controllers.learner import Learner as Learner

@@ -130,7 +130,7 @@ def our_updates(
     from replaybench.experiments.loop import training_episode, update_phase
 
     run = our_run(learner, hidden, batch, members, plant)
-    for _ in range(run.agent.warmup_episodes + 2):
+    for _ in range(run.agent.schedule.warmup_episodes + 2):
         seen = training_episode(run.env, run.agent, run.replay, 0)
     shapes = {name: network.shape for name, network in run.agent.networks.items()}
     operations = 2 * batch * sum(shapes[name].parameter_count * times for name, times in learner.passes.items())

@@ -61,7 +61,7 @@ def moved(learner: Learner, hidden: tuple[int, ...], batch: int) -> float:
     agent = our_run(learner, hidden, batch, 1).agent
     sizes = {name: network.shape.parameter_count for name, network in agent.networks.items()}
     floats = sum(sizes[name] * times for name, times in learner.passes.items())
-    floats += sum(size * (ADAM + TRACK * (name in agent.targets)) for name, size in sizes.items())
+    floats += sum(size * (ADAM + TRACK * (name in agent.networks.targets)) for name, size in sizes.items())
     row = 2 * agent.task.observation_size + agent.task.action_size + 3
     return 4 * (floats + batch * row)
 

@@ -5,76 +5,42 @@ contains the parts that learners share. These are recurrent networks (`memory`),
 experience replay, ReF-ER (`refer` and `density`; Novati & Koumoutsakos 2019).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from math import prod
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.interface.agent import Actions, Batch, LearnerSetting, Normaliser
-from replaybench.controllers.interface.exploration import BEHAVIOUR, Density, make_exploration, need_density
-from replaybench.controllers.interface.noise import Explored, PolicyDraws
-from replaybench.controllers.interface.recurrence import FIELD, Memory
+from replaybench.controllers.interface.agent import Actions, Batch, LearnerConfig, LearnerSetting, Normaliser
+from replaybench.controllers.interface.discrete import ActionLevels, DiscreteConfig
+from replaybench.controllers.interface.exploration import (
+    BEHAVIOUR,
+    Density,
+    DeterministicConfig,
+    make_exploration,
+    need_density,
+)
+from replaybench.controllers.interface.noise import Exploration, Explored, PolicyDraws
+from replaybench.controllers.interface.recurrence import FIELD, Memory, RecurrentConfig
 from replaybench.controllers.losses.refer import ReFER
 from replaybench.controllers.losses.temporal_difference import Experiences
-from replaybench.controllers.networks.adam import make_adam
-from replaybench.controllers.networks.mlp import PopulationMLP, Shape
-from replaybench.controllers.networks.network import PolicyHead, TrainState, make_network
+from replaybench.controllers.networks.mlp import PopulationMLP, Scheme, Shape
+from replaybench.controllers.networks.network import Networks, PolicyHead, TrainState
 from replaybench.controllers.registry import name_of
-from replaybench.data.batch import SQUARED, CriticLoss
+from replaybench.data.batch import SQUARED, CriticLoss, TraceRule
 from replaybench.runtime.arrays import AnyFloats, Bools, Floats
 from replaybench.runtime.errors import UserError
 
-MOST = 1000
-"""Largest number of discrete actions. Each action is an output of a network, and some learners store its
-probability."""
-
-USUAL = 15
-"""Default number of values of each action dimension if a continuous action is discretised.
-
-De Bruin et al. (2018, section 6.3) use this number.
-"""
-
-
-class ActionLevels:
-    """A finite set of actions, with evenly spaced levels from −1 to 1 in each dimension.
-
-    Args:
-        levels: Number of levels in each dimension. By default, it is that of `choices` or, if actions are continuous,
-            `USUAL`.
-        actions: Number of action dimensions A.
-        choices: Number of values that the plant accepts in each dimension. It is empty if actions are continuous.
-
-    Attributes:
-        counts: Number of levels in each dimension; int64, shape `[A]`.
-        table: All n combinations of levels; float32, shape `[n, A]`. The last dimension changes fastest.
-
-    Raises:
-        UserError: There are fewer than 2 levels or more than `MOST` combinations, or `levels` contradicts `choices`.
-    """
-
-    def __init__(self, levels: int | None, actions: int, choices: Sequence[int] = ()) -> None:
-        counts = tuple(choices) or (USUAL if levels is None else levels,) * actions
-        product = " × ".join(map(str, counts))
-        if levels is not None and set(counts) != {levels}:
-            raise UserError(f"levels = {levels}, but the plant takes {product} choices; leave levels out")
-        if min(counts) < 2:
-            raise UserError(f"levels must be at least 2, not {min(counts)}")
-        if (combinations := prod(counts)) > MOST and choices:
-            what = f"the plant's {product} choices are {combinations} actions"
-            raise UserError(f"{what}; no learner takes more than {MOST}")
-        if combinations > MOST:
-            fitting = int(np.floor(MOST ** (1 / actions) + 1e-9))
-            remedy = f"set levels to at most {fitting}" if fitting > 1 else "take a learner with continuous actions"
-            raise UserError(f"levels = {counts[0]} in {actions} dimensions are {combinations} actions; {remedy}")
-        self.counts = np.array(counts, np.int64)
-        grid = np.meshgrid(*[np.linspace(-1.0, 1.0, count, dtype=np.float32) for count in counts], indexing="ij")
-        self.table: AnyFloats = np.stack(grid, axis=-1).reshape(-1, actions)
-
-
 Arrays = dict[str, np.ndarray]
 _ONE_STEP: Final = np.empty((0, 0), np.int64)
+
+
+class Initial(TypedDict, total=False):
+    """The arguments of `PopulationMLP.initialise`, which draws the initial weights of networks."""
+
+    scheme: Scheme
+    output_scale: float
+    output_bound: float | None
 
 
 class Learner:
@@ -83,7 +49,7 @@ class Learner:
     A member is one run, with its own networks and random numbers. The first axis of arrays has one entry per member.
 
     Args:
-        config: Settings of the learner. The fields `betas`, `epsilon` and `clip` are optional settings of Adam.
+        config: Settings of the learner.
         setting: The task, the seed and the numbers of the members.
         shapes: Shape of each network by name. Weights are drawn in this order. The first network must be the policy's.
         rates: Learning rate of each network by name.
@@ -94,99 +60,75 @@ class Learner:
         UserError: The learner does not support the plant's actions or ReF-ER.
 
     Attributes:
-        networks: The networks by name. Policy files contain their weights.
-        targets: The target networks, each under the name of its network.
-        adams: The Adam optimisers of the networks and of other trained parameters, by name.
-        normaliser: The normalisation of observations and rewards.
+        networks: The networks by name, with their target networks and optimisers. Policy files contain their weights.
         memory: The states of recurrent networks. They are empty for feed-forward networks.
         exploration: The noise on a deterministic policy's actions, or the random numbers of a stochastic policy.
-        refer: The rules of ReF-ER (Novati & Koumoutsakos 2019) that apply.
-        density: The probability density of exploring actions.
+        density: The probability density of exploring actions, and the rules of ReF-ER that apply to it.
+        schedule: The number and time of updates, and the experiences that an update needs.
+        normaliser: The normalisation of observations and rewards.
         steps: Number of updates so far; int64, shape `[1]`.
         fields: Width of each field that is stored with an experience in addition to ⟨s, a, r, s′⟩, by name.
-        segment: Number of successive steps that are stored and sampled as a whole.
-        n_step: Largest number of steps over which rewards are summed in the target of a value.
-        window: Largest number of successive steps that are replayed with each sample, including the sample.
         traces: The rule that computes numbers along stored episodes, such as returns, or None.
-        on_policy: Whether each update phase begins with an update on the newest experiences.
         supports_chunks: Whether `update` accepts the batches of several updates at once. Subclasses do not inherit it.
-        warmup_episodes: Number of episodes (iterations, if updates follow a fixed number of steps) before the first
-            update.
-        warming_up: Whether the current episode is one of the `warmup_episodes`. The training loop sets this flag.
+        warming_up: Whether the current episode precedes the first update. The training loop sets this flag.
         discrete: Whether actions are chosen from a finite set.
         supports_refer: Whether the learner supports ReF-ER.
         supports_losses: Whether the learner supports critics' losses other than the squared TD error.
         metric_names: Names of the numbers that `metrics` returns.
     """
 
-    segment = 1
-    n_step = 1
-    on_policy = False
+    config: LearnerConfig
+    exploration: Exploration
+    fields: Mapping[str, int]
+    traces: TraceRule | None
     supports_chunks = False
-    warmup_episodes = 0
     warming_up = False
     discrete = False
     supports_refer = False
     supports_losses = False
     metric_names: tuple[str, ...] = ()
-    batch_size: int
-    replays_per_experience: float
-    window: int
-    fields: Mapping[str, int]
-    traces: Any
-    exploration: Any
-    networks: Mapping[str, Any]
-    targets: Mapping[str, Any]
-    config: Any
 
-    def __init_subclass__(cls, **words: Any) -> None:
+    def __init_subclass__(cls) -> None:
         """Reset `supports_chunks`, because a subclass may override `update` without support for several batches."""
-        super().__init_subclass__(**words)
+        super().__init_subclass__()
         cls.supports_chunks = vars(cls).get("supports_chunks", False)
 
     def __init__(
         self,
-        config: Any,
+        config: LearnerConfig,
         setting: LearnerSetting,
         shapes: Mapping[str, Shape],
         rates: Mapping[str, float],
         targets: Iterable[str] = (),
-        **initial: Any,
+        **initial: Unpack[Initial],
     ) -> None:
         task, members, dtype = setting.task, len(setting.members), setting.dtype
         actions = Actions("this plant", task.action_size, task.action_choices)
         self.check(config, actions, setting.refer is not None)
-        self.config, self.setting, self.task = config, setting, task
-        self.batch_size, self.replays_per_experience = config.batch_size, config.replays_per_experience
-        for name in ("segment", "on_policy", "warmup_episodes", "n_step"):
-            setattr(self, name, getattr(config, name, getattr(self, name)))
+        self.config, self.setting, self.task, self.schedule = config, setting, task, config.schedule
         self.normaliser = Normaliser(config.normalise, members, task.observation_size, task.reward_scale, dtype)
         self.steps = np.zeros(1, np.int64)
-        recurrent = getattr(config, "memory", None)
-        self.networks = {name: make_network(recurrent, shape, members, dtype) for name, shape in shapes.items()}
-        self.targets = {name: make_network(recurrent, shapes[name], members, dtype) for name in targets}
+        recurrent = config.memory if isinstance(config, RecurrentConfig) else None
+        self.networks = Networks(recurrent, shapes, rates, targets, config.adam, members, dtype)
         stream = setting.stream("initialisation")
         for network in self.networks.values():
             network.initialise(stream, **initial)
-        self._aim_targets()
-        self._adam = {name: getattr(config, name) for name in ("betas", "epsilon", "clip") if hasattr(config, name)}
-        self.adams = {name: make_adam(network, rates[name], **self._adam) for name, network in self.networks.items()}
+        self.networks.copy_to_targets()
         self.memory = Memory(recurrent, self.networks)
-        self.window = self.memory.window
         policy = next(iter(shapes))
-        if hasattr(config, "exploration"):
+        if isinstance(config, DeterministicConfig):
             self.exploration = make_exploration(config.exploration, setting, self.networks[policy])
         else:  # the policy itself is stochastic
             self.exploration = PolicyDraws(setting, task.action_size)
-        self.refer = ReFER(setting.refer, members, rates[policy])
-        self.density = Density(setting, self.exploration if self.supports_refer else None, self.steps, self.refer)
+        refer = ReFER(setting.refer, members, rates[policy])
+        self.density = Density(setting, self.exploration if self.supports_refer else None, self.steps, refer)
         self.fields = {**self.density.fields, **self.memory.fields}
         self.traces = self.density.traces
         if self.supports_refer:
             self.metric_names = self.memory.metric_names(self.density.names)
 
     @classmethod
-    def check(cls, config: Any, actions: Actions, refer: bool = False) -> None:
+    def check(cls, config: LearnerConfig, actions: Actions, refer: bool = False) -> None:
         """Raise `UserError` if the learner does not support the plant's actions, or ReF-ER if `refer` is true."""
         if actions.choices and not cls.discrete:
             raise UserError(
@@ -194,8 +136,10 @@ class Learner:
             )
         if refer and not cls.supports_refer:
             raise UserError(f"{name_of(cls)} does not support ReF-ER; use it with DDPG, NAF or V-RACER")
-        if refer and hasattr(config, "exploration"):
+        if refer and isinstance(config, DeterministicConfig):
             need_density(name_of(cls), config.exploration)
+        if isinstance(config, DiscreteConfig):
+            ActionLevels(config.levels, actions.size, actions.choices)
 
     @classmethod
     def check_loss(cls, loss: CriticLoss, strategy: str) -> None:
@@ -211,8 +155,9 @@ class Learner:
 
         The work arrays have space for passes over `samples` samples, by default the batch size.
         """
-        network, tape = self.networks[name], self.memory.tape(name, samples or self.batch_size)
-        return TrainState(network.network, self.targets.get(name, network).network, self.adams[name], tape)
+        network, tape = self.networks[name], self.memory.tape(name, samples or self.config.batch_size)
+        target = self.networks.targets.get(name, network)
+        return TrainState(network.network, target.network, self.networks.adams[name], tape)
 
     def free_numbers(self, first: float, size: int = 1) -> PopulationMLP:
         """Return a network without inputs, whose biases are trained parameters that do not depend on the state.
@@ -293,7 +238,7 @@ class Learner:
         """Return the greedy actions `[M, A]` for one observation `[M, S]` of each member."""
         return self.policy(observation[:, None])[:, 0]
 
-    def greedy(self) -> Any:
+    def greedy(self) -> "Learner | Evaluation":
         """Return an object whose method `act` returns greedy actions during one evaluation episode."""
         return Evaluation(self) if self.memory.size else self
 
@@ -351,7 +296,7 @@ class Learner:
         mean, log_sigma = (batch.columns[name] if known else unknown for name in BEHAVIOUR)
         return Experiences(
             observation, batch.action, batch.reward, next_observation, batch.terminated, batch.weight,
-            batch.actor_weight, self.refer.slowed(batch.rate_factor, first), mean, log_sigma,
+            batch.actor_weight, self.density.refer.slowed(batch.rate_factor, first), mean, log_sigma,
             np.repeat(scale, updates) if updates > 1 else scale, self.task.discount, batch.critic_loss,
             _ONE_STEP if batch.steps is None else batch.steps,
         )  # fmt: skip
@@ -393,10 +338,7 @@ class Learner:
         If observations are normalised, networks receive clip((s − mean) · scale, ±bound). The result then also contains
         the arrays `observation.mean` and `observation.scale`, shape `[M, S]`, and `observation.bound`, shape `[M]`.
         """
-        named: dict[str, NDArray[np.generic]] = {}
-        for name, network in self.networks.items():
-            named.update(network.named_weights(name))
-        return {**named, **self.normaliser.state_dict()}
+        return {**self.networks.named_weights(), **self.normaliser.state_dict()}
 
     def load_weights(self, weights: Mapping[str, NDArray[np.generic]]) -> None:
         """Load `weights` of the same number of members into networks and target networks.
@@ -414,27 +356,11 @@ class Learner:
             )
         for name, array in mine.items():
             array[...] = weights[name]
-        self._aim_targets()
-
-    def _aim_targets(self) -> None:
-        for name, target in self.targets.items():
-            target.parameters[:] = self.networks[name].parameters
-
-    def trained(self) -> Arrays:
-        """Return the arrays that updates change, by name.
-
-        These are the P parameters of each network and target network, and the moments of Adam, with shape `[M, P]`.
-        """
-        return {
-            **{name: network.parameters for name, network in self.networks.items()},
-            **{f"{name}_target": target.parameters for name, target in self.targets.items()},
-            **{f"{name}_first": adam.first for name, adam in self.adams.items()},
-            **{f"{name}_second": adam.second for name, adam in self.adams.items()},
-        }
+        self.networks.copy_to_targets()
 
     def state_dict(self) -> Arrays:
         """Return all arrays on which the next updates and actions depend, by name."""
-        return {**self.trained(), "steps": self.steps, **self.normaliser.state_dict(), **self._extra_state()}
+        return {**self.networks.trained(), "steps": self.steps, **self.normaliser.state_dict(), **self._extra_state()}
 
     def _extra_state(self) -> Arrays:
         """Return further arrays that change in training, such as random streams. Loading overwrites these arrays."""

@@ -1,9 +1,9 @@
 """Registry of learners by name, and descriptions of their settings."""
 
-import dataclasses
 import sys
 from typing import Any, Final
 
+from replaybench.controllers.interface.agent import LearnerConfig
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.user_file import Registry
 
@@ -85,7 +85,7 @@ def spelled(name: str) -> str:
     return algorithm + name[len(algorithm) :]
 
 
-def load_learner(name: str) -> tuple[Any, Any]:
+def load_learner(name: str) -> tuple[type[Any], type[Any]]:
     """Return the class of a learner and the class of its settings.
 
     A label after a colon names a variant of the settings. For example, `DDPG:decay` gives the classes of `DDPG`.
@@ -94,9 +94,12 @@ def load_learner(name: str) -> tuple[Any, Any]:
         UserError: There is no such learner, or its module contains no settings class.
     """
     learner = LEARNERS.load(algorithm_of(name))
-    config = getattr(sys.modules[learner.__module__], f"{learner.__name__}Config", None)
-    if not dataclasses.is_dataclass(config):
-        raise UserError(f"learner {name} needs settings in its module: a frozen dataclass {learner.__name__}Config")
+    config = vars(sys.modules[learner.__module__]).get(f"{learner.__name__}Config")
+    if not (isinstance(config, type) and issubclass(config, LearnerConfig)):
+        raise UserError(
+            f"learner {name} needs settings in its module: a frozen dataclass {learner.__name__}Config that derives "
+            "from LearnerConfig"
+        )
     return learner, config
 
 

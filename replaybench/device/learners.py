@@ -46,20 +46,20 @@ class DeviceLearner:
     def __init__(self, learner: Learner) -> None:
         check(type(learner), learner.config, learner.setting.refer is not None)
         self.learner = learner
-        self._trained = {**learner.networks}
+        self._trained = {name: net for name, net in learner.networks.items() if isinstance(net, PopulationMLP)}
         if isinstance(learner, SAC):
             self._trained["temperature"] = learner.log_temperature
         self._places = {name: places(network) for name, network in self._trained.items()}
         self._sizes = {name: _floats(network) for name, network in self._trained.items()}
         trained = sum(self._sizes.values())
-        self.hot_size = trained + sum(self._sizes[name] for name in learner.targets)
+        self.hot_size = trained + sum(self._sizes[name] for name in learner.networks.targets)
         self.cold_size = 2 * trained
         self.source = _source(learner)
 
     def settings(self) -> bytes:
         """Return the bytes of the C++ struct `LearnerSettings`, which all independent learners share."""
         learner, config = self.learner, self.learner.config
-        adams = [_adam(learner.adams[name]) for name in self._trained if name != "critic2"]
+        adams = [_adam(learner.networks.adams[name]) for name in self._trained if name != "critic2"]
         if isinstance(learner, DQN):
             adams.insert(0, adams[0])
         flat = [number for adam in [*adams, adams[0]][:3] for number in adam]
@@ -84,12 +84,12 @@ class DeviceLearner:
     def _parts(self, hot: Floats32, cold: Floats32) -> Iterator[tuple[Floats32, Integers, np.ndarray]]:
         """Yield for each array of the learner whether it lies in `hot` or `cold`, its columns there, and the array."""
         learner, start = self.learner, 0
-        for name, network in (*self._trained.items(), *learner.targets.items()):
+        for name, network in (*self._trained.items(), *learner.networks.targets.items()):
             columns = start + self._places[name]
             yield hot, columns, network.parameters
             if network is self._trained[name]:
-                yield cold, 2 * columns, learner.adams[name].first
-                yield cold, 2 * columns + 1, learner.adams[name].second
+                yield cold, 2 * columns, learner.networks.adams[name].first
+                yield cold, 2 * columns + 1, learner.networks.adams[name].second
             start += self._sizes[name]
 
 
@@ -139,17 +139,18 @@ def _adam(adam: Adam) -> Sequence[float]:
 
 
 def _source(learner: Learner) -> str:
-    config, name = learner.config, type(learner).__name__
-    sizes = learner.task.observation_size, learner.task.action_size, learner.batch_size
+    name = type(learner).__name__
+    sizes = learner.task.observation_size, learner.task.action_size, learner.schedule.batch_size
     constants: dict[str, int] = dict(zip(("OBSERVATION", "ACTION", "BATCH"), sizes, strict=True))
     lists: Mapping[str, Sequence[int]]
     if isinstance(learner, DQN):
-        constants |= {"CHOICES": len(learner.choices), "DOUBLE": int(config.double)}
-        lists = {"Critic": config.hidden, "Levels": learner._counts.tolist()}
+        constants |= {"CHOICES": len(learner.choices), "DOUBLE": int(learner.config.double)}
+        lists = {"Critic": learner.config.hidden, "Levels": learner._counts.tolist()}
     else:
-        lists = {"Actor": config.actor_hidden, "Critic": config.critic_hidden}
+        assert isinstance(learner, DDPG | TD3 | SAC)
+        lists = {"Actor": learner.config.actor_hidden, "Critic": learner.config.critic_hidden}
     if isinstance(learner, DDPG):
-        constants |= {"ACTION_LAYER": config.action_layer, "CLIP": int(config.clip is not None)}
+        constants |= {"ACTION_LAYER": learner.config.action_layer, "CLIP": int(learner.config.clip is not None)}
     lines = [
         f'#include "{name.lower()}.cuh"',
         "struct Shape {",

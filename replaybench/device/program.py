@@ -79,7 +79,7 @@ class Program:
     def __init__(self, plant: DevicePlant, learner: Learner, buffers: DeviceBuffers, schedule: Schedule) -> None:
         self.plant, self.learner, self.buffers, self.rounds = plant, learner, buffers, 0
         self.device_learner = DeviceLearner(learner)
-        self.threads = MOST_THREADS if learner.batch_size > 32 else 256
+        self.threads = MOST_THREADS if learner.schedule.batch_size > 32 else 256
         exploration = _exploration(learner)
         self.source = "\n".join([self.device_learner.source, buffers.source, plant.source, '#include "run.cuh"\n'])
         floats = {"hot": 4 * self.device_learner.hot_size, "cold": 4 * self.device_learner.cold_size}
@@ -101,7 +101,7 @@ class Program:
             reward_scale=ctypes.c_float(learner.task.reward_scale),
             update_every=ctypes.c_int(schedule.update_every),
             greedy_every=ctypes.c_int(schedule.greedy_every),
-            warmup_rounds=ctypes.c_int(learner.warmup_episodes),
+            warmup_rounds=ctypes.c_int(learner.schedule.warmup_episodes),
             first_member=ctypes.c_int(members[0]),
         )
         self.memory: Memory = np.zeros((len(members), stride), np.uint8)
@@ -193,23 +193,29 @@ def members_at_once(program: Program, free: int) -> int:
 def _exploration(learner: Learner) -> dict[str, float]:
     if learner.normaliser.on:
         raise UserError('normalisation runs on the CPU only; leave normalise out, or set device = "cpu"')
-    noise, own = learner.exploration, getattr(learner.exploration, "config", learner.config)
+    noise = learner.exploration
     numbers = dict.fromkeys(("first_scale", "last_scale", "diffusion", "friction"), 0.0)
-    numbers |= {"noise_bound": 1.0, "action_bound": 1.0, "decay_episodes": getattr(own, "decay_episodes", 1)}
+    numbers |= {"noise_bound": 1.0, "action_bound": 1.0, "decay_episodes": 1}
     if isinstance(noise, RunningProcess):
-        numbers |= {"first_scale": own.first_amplitude, "last_scale": own.last_amplitude}
+        process = noise.config
+        numbers |= {"first_scale": process.first_amplitude, "last_scale": process.last_amplitude}
+        numbers |= {"decay_episodes": process.decay_episodes}
         numbers |= {"diffusion": noise.diffusion, "friction": noise.friction}
     elif isinstance(noise, RunningGaussian):
+        own = noise.config
         if own.truncate is not None or learner.density.known:
             raise UserError(
                 "Gaussian exploration on a device needs clip = true and no truncate; or use process noise, or "
                 'device = "cpu"'
             )
         numbers |= {"first_scale": own.sigma, "last_scale": own.sigma if own.last_sigma is None else own.last_sigma}
+        numbers |= {"decay_episodes": own.decay_episodes}
         numbers |= {"diffusion": 1.0, "friction": 1.0}  # with friction 1, the noise process is white noise
         numbers |= {"noise_bound": np.inf, "action_bound": 1.0 if own.clip else np.inf}
     elif isinstance(learner, DQN):
-        numbers |= {"first_scale": own.first_random, "last_scale": own.last_random}
+        config = learner.config
+        numbers |= {"first_scale": config.first_random, "last_scale": config.last_random}
+        numbers |= {"decay_episodes": config.decay_episodes}
     return numbers
 
 

@@ -45,7 +45,7 @@ def learner_cell(
         ).cells()[0]  # fmt: skip
 
     with contextlib.closing(CellRun(cell(2))) as run:
-        return cell(run.agent.warmup_episodes + updating)
+        return cell(run.agent.schedule.warmup_episodes + updating)
 
 
 @contextlib.contextmanager
@@ -91,7 +91,7 @@ def _bounded(cell: Cell) -> str:
 def _annotations(cell: Cell) -> str:
     with _advanced(cell) as run:
         annotations = run.agent.update(run.replay.sample())
-        shape = (cell.members, run.agent.batch_size)
+        shape = (cell.members, run.agent.schedule.batch_size)
         if "td_error" not in annotations:
             return "update returns no td_error"
         for name, array in annotations.items():

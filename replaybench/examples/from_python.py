@@ -20,7 +20,7 @@ def main(episodes: int = 100, members: int = 8) -> float:
     task = Task(observation_size=2, action_size=1, discount=0.95, reward_scale=env.plant.reward_scale)
     learner, settings = load_learner("DDPG")
     agent = learner(settings(), LearnerSetting(task, root=1, members=range(members)))
-    replay = Replay(parse("Resv[PER+IS]"), step_fields(2, 1), 10_000, 1, range(members), agent.batch_size)
+    replay = Replay(parse("Resv[PER+IS]"), step_fields(2, 1), 10_000, 1, range(members), agent.schedule.batch_size)
     for episode in range(episodes):
         ended = training_episode(env, agent, replay, episode)
         update_phase(agent, replay, 100, episode / episodes, ended)

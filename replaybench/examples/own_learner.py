@@ -5,24 +5,21 @@ the gradient of Q(s, π(s)). This is DDPG (Lillicrap et al., 2016) in its plaine
 members, which are independent learners.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from replaybench.extend import (
     AnyFloats,
     Batch,
+    DeterministicConfig,
     Experiences,
-    ExplorationConfig,
     Learner,
     LearnerSetting,
-    NormaliseConfig,
     Number,
     PolicyHead,
-    PopulationMLP,
     Positive,
-    ProcessNoise,
-    Settings,
+    Schedule,
     Shape,
     Share,
     TrainState,
@@ -38,7 +35,7 @@ from replaybench.extend import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class ActorCriticConfig(Settings):
+class ActorCriticConfig(DeterministicConfig):
     """The settings of `ActorCritic`, whose types have bounds.
 
     Studies change them in the table `[learner."examples/own_learner.py:ActorCritic"]`.
@@ -50,14 +47,17 @@ class ActorCriticConfig(Settings):
     tau: Share = 0.01
     batch_size: Number = 16
     replays_per_experience: Positive = 8.0
-    exploration: ExplorationConfig = field(default_factory=ProcessNoise)
-    normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
+
+    @property
+    def schedule(self) -> Schedule:
+        """The number of updates, and the rate τ at which targets follow."""
+        return super().schedule._replace(target_rate=self.tau)
 
 
 class ActorCritic(Learner):
     """A population of M independent actors and critics with target networks."""
 
-    actor: PopulationMLP
+    config: ActorCriticConfig
 
     def __init__(self, config: ActorCriticConfig, setting: LearnerSetting) -> None:
         s, a = setting.task.observation_size, setting.task.action_size

@@ -104,17 +104,20 @@ def replay_offline(
     agent: Learner = kind(configured, setting)
     # The state of a recurrent policy before each experience is recomputed, so that the file need not hold it.
     recording.check_fields(learner, {name: width for name, width in agent.fields.items() if name != FIELD})
-    batch = agent.batch_size * agent.segment
+    schedule = agent.schedule
+    batch = schedule.batch_size * schedule.segment
     if capacity is not None and capacity < batch:
         raise UserError(f"--capacity {capacity} is smaller than a batch of {batch}")
-    if strategy.synth is not None and hasattr(configured, "segment"):
+    if strategy.synth is not None and schedule.segment > 1:
         raise UserError(f"{strategy}: Synth alters single experiences, and {learner} replays trajectories")
-    if not recording.arrays and (max(agent.segment, agent.window, agent.n_step) > 1 or agent.traces is not None):
+    if not recording.arrays and (
+        max(schedule.segment, schedule.window, schedule.n_step) > 1 or agent.traces is not None
+    ):
         raise UserError(f"{learner} follows experiences along their episodes, which --stream breaks up; leave it out")
     if not recording.arrays and agent.normaliser.on:
         raise UserError(f"{learner} normalises by all that was collected, which --stream does not read; leave it out")
     strategy = strategy.at(recording.frequency)
-    with_phases(strategy, agent, plant.steps_per_episode(recording.frequency), every=0)
+    with_phases(strategy, schedule, plant.steps_per_episode(recording.frequency), every=0)
     env = PopulationEnv(
         plant, learners, frequency=recording.frequency, sensor_noise=noise, actuator_noise=noise, seed=root_seed,
         role="evaluation", observe=recording.facts.observe, nan_actions="fail",
@@ -123,10 +126,10 @@ def replay_offline(
     if recording.arrays:
         source = _filled(recording, strategy, capacity, root_seed, members, PlantModel(env, agent))
     else:
-        turns, uses = recording.sources(learners), agent.replays_per_experience
-        source = BufferStream(recording.path, agent.batch_size, root_seed, members, recordings=turns, replays=uses)
+        turns, uses = recording.sources(learners), schedule.replays_per_experience
+        source = BufferStream(recording.path, schedule.batch_size, root_seed, members, recordings=turns, replays=uses)
     longest = env.steps_per_episode
-    phase = max(1, round(updates_after(longest, longest, strategy, agent)))
+    phase = max(1, round(updates_after(longest, longest, strategy, schedule)))
     marks = np.unique(np.linspace(0, updates, EVALUATIONS + 1).astype(np.int64))
     rewards = [run_episode(agent.greedy().act, env)]
     for update in range(updates):
@@ -152,17 +155,16 @@ def _filled(
             f"{strategy}: Synth asks the policy that explores, and a recording has none; "
             "use Synth(action=…) before FIFO, FULL, Resv or TDE"
         )
-    agent = model.agent
+    agent, schedule = model.agent, model.agent.schedule
     known = stored_fields(recording.plant, observe=recording.facts.observe)
     fields = {name: width for name, width in known.items() if name in recording.arrays} | dict(agent.fields)
-    slots = strategy.capacity_or(capacity or _full_capacity(recording, agent.segment))
-    unit = Unit(agent.segment)
-    batch, traces = agent.batch_size, agent.traces
-    sums = agent.n_step, agent.task.discount
-    replay = Replay(strategy, fields, slots, root_seed, members, batch, unit, model, traces, agent.window, *sums)
+    slots = strategy.capacity_or(capacity or _full_capacity(recording, schedule.segment))
+    unit, batch, traces = Unit(schedule.segment), schedule.batch_size, agent.traces
+    sums = schedule.window, schedule.n_step, agent.task.discount
+    replay = Replay(strategy, fields, slots, root_seed, members, batch, unit, model, traces, *sums)
     offer(recording, replay, agent)
     if (kept := int(replay.count.min())) < batch:
-        what = "experiences" if agent.segment == 1 else f"segments of {agent.segment} steps"
+        what = "experiences" if schedule.segment == 1 else f"segments of {schedule.segment} steps"
         raise UserError(
             f"{strategy} keeps {kept} {what} of {recording.path}, and a batch has {batch}: keep more, or learn from "
             "fewer at a time (--set batch_size=…)"

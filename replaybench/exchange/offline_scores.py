@@ -130,8 +130,6 @@ def read_scores(path: Path) -> OfflineScores:
 _STATES: Final = 1000
 """Number of recorded states of each learner whose values are checked."""
 _FIELDS: Final = ("observation", "reward", "terminated")
-_SLOW: Final = 0.005
-"""Assumed rate of target networks if the learner has no setting for it."""
 _UNLEARNED: Final = 0.9
 """Remaining share of the initial values above which learners are not checked; see `unlearned`."""
 _SETTLED: Final = 0.05
@@ -187,13 +185,10 @@ def return_bounds(reward: Floats, terminates: bool, discount: float) -> tuple[fl
 def unlearned(agent: Learner, updates: int) -> float:
     """Return the fraction of the value estimates of untrained networks that may remain after a number of updates.
 
-    The target networks adapt most slowly. With a target rate τ and a discount factor γ, each update multiplies the
-    fraction by 1 − τ (1 − γ).
+    The target networks adapt most slowly. With the target rate τ of the learner's schedule and a discount factor γ,
+    each update multiplies the fraction by 1 − τ (1 − γ). If τ is unknown, the result is 1.
     """
-    config = getattr(agent, "config", None)
-    rates = {"tau": lambda tau: tau, "average": lambda average: 1.0 - average, "copy_every": lambda every: 1.0 / every}
-    rate = next((rates[name](getattr(config, name)) for name in rates if hasattr(config, name)), _SLOW)
-    rate /= getattr(config, "policy_delay", 1)  # TD3 updates target networks as rarely as its policy
+    rate = agent.schedule.target_rate or 0.0
     return float((1.0 - rate * (1.0 - agent.task.discount)) ** updates)
 
 
@@ -205,9 +200,9 @@ def extrapolation(recording: Recording, agent: Learner, learners: int, updates: 
     until the initial values have decayed. The result is None if all values are possible, or if they cannot be checked.
     """
     discount, scale = agent.task.discount, agent.task.reward_scale
-    if discount >= 1.0 or scale <= 0.0 or agent.window > 1:  # values depend on earlier states
+    if discount >= 1.0 or scale <= 0.0 or agent.schedule.window > 1:  # values depend on earlier states
         return None
-    if not hasattr(agent, "value") or (left := unlearned(agent, updates)) > _UNLEARNED:
+    if (left := unlearned(agent, updates)) > _UNLEARNED:
         return None
     seen = _recorded(recording) if recording.arrays else _streamed(recording)
     bounds = [return_bounds(reward, ends, discount) for _, reward, ends in seen]

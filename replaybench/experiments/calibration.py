@@ -240,7 +240,7 @@ def _seconds_per_item(
 def _guess(cell: Cell) -> float:
     with contextlib.closing(CellRun(dataclasses.replace(cell, members=1, episodes=1, device="cpu"))) as run:
         weights = sum(array.size for array in run.agent.weights().values())
-        samples = run.agent.batch_size * run.agent.segment
+        samples = run.agent.schedule.batch_size * run.agent.schedule.segment
         updates = run.updates_per_phase / (cell.update_every or cell.steps_per_episode)
     # Per weight: two operations forwards, four backwards and two of targets a sample; some forty of the optimiser.
     equations, per_update = isinstance(cell.make_plant(), OdePlant), weights * (4 * samples + 40)

@@ -90,9 +90,9 @@ class CellRun:
         self.env = PopulationEnv(plant, cell.members, **common)
         self.evaluation = PopulationEnv(plant, cell.members, role="evaluation", **common)
         self.agent = make_agent(cell, plant)
-        steps, segment = self.env.steps_per_episode, self.agent.segment
-        self.strategy = with_phases(parse(cell.strategy).at(cell.frequency), self.agent, steps, cell.update_every)
-        longest = -(-steps // segment) * segment
+        steps, schedule = self.env.steps_per_episode, self.agent.schedule
+        self.strategy = with_phases(parse(cell.strategy).at(cell.frequency), schedule, steps, cell.update_every)
+        longest = -(-steps // schedule.segment) * schedule.segment
         fields = {**stored_fields(plant, cell.replayed_noise, cell.observe), **self.agent.fields}
         capacity = cell.capacity if self.strategy.retention.bounded else longest * cell.episodes
         self.replay = Replay(
@@ -101,18 +101,18 @@ class CellRun:
             capacity,
             cell.root_seed,
             cell.seeds,
-            self.agent.batch_size,
-            Unit(segment),
+            schedule.batch_size,
+            Unit(schedule.segment),
             PlantModel(self.env, self.agent),
             self.agent.traces,
-            self.agent.window,
-            self.agent.n_step,
+            schedule.window,
+            schedule.n_step,
             self.agent.task.discount,
         )
         phases = steps * cell.episodes // cell.update_every if cell.update_every else cell.episodes
         steps_apart = cell.update_every or steps
         self.horizon = cell.horizon_steps / steps_apart if cell.horizon_steps else float(phases)
-        self.updates_per_phase = updates_after(steps_apart, steps, self.strategy, self.agent)
+        self.updates_per_phase = updates_after(steps_apart, steps, self.strategy, schedule)
         self.episodes = LiveEpisodes(self.env, self.strategy.sampling.needs_state)
         self.snapshots = Snapshots(plant, cell.frequency, self.agent, cell.members, cell.episodes, cell.observe)
         self.episode = 0
@@ -137,7 +137,7 @@ class CellRun:
             self._advance_on_device(self.device)
             return
         cell, episode = self.cell, self.episode
-        self.agent.warming_up = episode < self.agent.warmup_episodes
+        self.agent.warming_up = episode < self.agent.schedule.warmup_episodes
         if every := cell.update_every:  # update phases continue across rounds
             steps = self.env.steps_per_episode
             done, end = episode * steps, (episode + 1) * steps

@@ -67,7 +67,7 @@ def device_program(cell: Cell, parts: Parts) -> Program:
             raise UserError(
                 f'{key} is for the CPU only; leave it out (greedy_every is possible), or set device = "cpu"'
             )
-    buffers = DeviceBuffers(replay.strategy, replay.columns.fields, replay.slots, agent.batch_size)
+    buffers = DeviceBuffers(replay.strategy, replay.columns.fields, replay.slots, agent.schedule.batch_size)
     schedule = Schedule(updates, phases, cell.update_every, cell.greedy_every)
     return Program(DevicePlant(plant, cell.frequency, cell.noise, cell.observe), agent, buffers, schedule)
 

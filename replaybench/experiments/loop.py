@@ -79,7 +79,7 @@ def update_phase(agent: Learner, replay: Replay, updates: int, progress: float, 
     Args:
         progress: Finished fraction of the run or of `horizon_steps`, from 0 to 1, on which sampling schedules depend.
     """
-    if agent.on_policy:
+    if agent.schedule.on_policy:
         agent.update(newest_batch(replay))
     chunks = max(1, -(-updates // (replay.max_chunk if agent.supports_chunks else 1)))
     chunk = max(1, -(-updates // chunks))  # chunks of about equal length

@@ -289,11 +289,10 @@ def _table(cell: Cell, part: str = "") -> str:
 
 
 def _no_learning(cell: Cell) -> list[str]:
-    learner, config = load_learner(cell.learner)
-    settings: Any = build(config, cell.settings, f"settings of {cell.learner}")
+    _, config = load_learner(cell.learner)
+    schedule = build(config, cell.settings, f"settings of {cell.learner}").schedule
     counted = "iterations" if cell.update_every else "episodes"
-    warm_up = getattr(settings, "warmup_episodes", 0)
-    if warm_up >= cell.episodes:
+    if (warm_up := schedule.warmup_episodes) >= cell.episodes:
         return [
             f"{cell.learner} learns nothing: it warms up for {warm_up} {counted}, the run has {cell.episodes}; "
             f"raise episodes, or lower warmup_episodes in {_table(cell)}"
@@ -301,14 +300,13 @@ def _no_learning(cell: Cell) -> list[str]:
     strategy = parse(cell.strategy).at(cell.frequency)
     episode = cell.steps_per_episode
     steps = episode * cell.episodes
-    stored, batch = int(steps * strategy.entry_share), settings.batch_size * getattr(settings, "segment", 1)
+    stored, batch = int(steps * strategy.entry_share), schedule.batch_size * schedule.segment
     if stored < batch:
         return [
             f"{cell.learner} has little to learn from: {cell.plant} at {cell.frequency:g} Hz gives {stored} "
             f"experiences in {cell.episodes} {counted}, a batch has {batch}; raise episodes"
         ]
-    on_policy = getattr(settings, "on_policy", getattr(learner, "on_policy", False))
-    if not on_policy and updates_after(steps, episode, strategy, settings) < 1:
+    if not schedule.on_policy and updates_after(steps, episode, strategy, schedule) < 1:
         return [
             f"{cell.learner} learns nothing: {steps} steps are followed by no update; raise episodes, or "
             f"replays_per_experience in {_table(cell)}"

@@ -8,9 +8,8 @@ episode has.
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
 
-from replaybench.controllers.interface.agent import Task
+from replaybench.controllers.interface.agent import Schedule, Task
 from replaybench.envs.interface.plant import Plant
 from replaybench.replay.strategies.strategy import Strategy
 from replaybench.runtime.errors import UserError
@@ -43,21 +42,21 @@ def horizon(discount: float, frequency: float) -> str:
     return f"γ = {discount:.6g} looks {steps:.4g} steps ahead, {time}"
 
 
-def updates_after(steps: int, episode: int, strategy: Strategy, learner: Any) -> float:
+def updates_after(steps: int, episode: int, strategy: Strategy, schedule: Schedule) -> float:
     """Return the mean number of updates that follow `steps` environment steps, if episodes have `episode` steps."""
-    uses = steps * strategy.entry_share * learner.replays_per_experience
-    segments = math.ceil(episode / getattr(learner, "segment", 1))
-    return float(uses / (learner.batch_size * episode / segments))
+    uses = steps * strategy.entry_share * schedule.replays_per_experience
+    segments = math.ceil(episode / schedule.segment)
+    return float(uses / (schedule.batch_size * episode / segments))
 
 
-def with_phases(strategy: Strategy, learner: Any, steps: int, every: int) -> Strategy:
+def with_phases(strategy: Strategy, schedule: Schedule, steps: int, every: int) -> Strategy:
     """Return a strategy whose ERE sampling (Wang & Ross, 2019) has the right phase length, in updates.
 
     A phase covers the longest episode. A strategy is returned unchanged if it has no ERE, or if update phases are at
     least an episode apart.
 
     Args:
-        learner: The learner or its settings.
+        schedule: The number of updates of the learner.
         steps: Number of steps of the longest episode.
         every: Number of steps between update phases; 0 if an update phase follows each episode.
 
@@ -66,7 +65,7 @@ def with_phases(strategy: Strategy, learner: Any, steps: int, every: int) -> Str
     """
     if not strategy.sampling.needs_phase:
         return strategy
-    updates = updates_after(max(steps, every), steps, strategy, learner)
+    updates = updates_after(max(steps, every), steps, strategy, schedule)
     if updates < 2:
         raise UserError(
             f"{strategy} narrows to the newest during a phase of updates, and {max(steps, every)} steps are followed "

@@ -144,7 +144,7 @@ class Snapshots:
         }
         self.policies: dict[str, np.ndarray] = {}
         self.plant = plant if isinstance(plant, OdePlant) and has_surfaces(plant) else None
-        seen = tuple(observe or plant.state_names) == plant.state_names and hasattr(agent, "value")
+        seen = tuple(observe or plant.state_names) == plant.state_names
         if self.plant is not None and agent.greedy() is agent and seen:
             self._states = pixel_states(self.plant, PIXELS).reshape(1, -1, 2).astype(np.float32)
             square, steps = (PIXELS, PIXELS), plant.steps_per_episode(frequency)

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 
 from replaybench.baselines.grid_choice import Rule
 from replaybench.baselines.rivals import CONTROLLERS, Rivals
-from replaybench.controllers.interface.agent import Actions
+from replaybench.controllers.interface.agent import Actions, Schedule
 from replaybench.controllers.registry import LEARNERS, algorithm_of, load_learner, spelled, variant_settings
 from replaybench.data.documents import read_toml
 from replaybench.envs.interface.channel_of_plant import check_channel
@@ -311,8 +311,8 @@ class Study:
         actions = Actions(made.name, len(made.action_names), made.action_choices)
         kind.check(settings, actions, parsed.refer is not None)
         kind.check_loss(parsed.sampling.critic_loss, str(parsed))
-        self._check_buffers(parsed, settings, every, observe)
-        with_phases(parsed.at(frequency), settings, made.steps_per_episode(frequency), every)
+        self._check_buffers(parsed, settings.schedule, every, observe)
+        with_phases(parsed.at(frequency), settings.schedule, made.steps_per_episode(frequency), every)
         mode = self.discount if isinstance(self.discount, str) else "fixed"
         start = self.start.get(learner)
         if start is not None:
@@ -345,9 +345,9 @@ class Study:
             start=start,
         )
 
-    def _check_buffers(self, strategy: Strategy, settings: Any, every: int, observe: tuple[str, ...]) -> None:
-        segment = getattr(settings, "segment", 1)
-        batch = settings.batch_size * segment
+    def _check_buffers(self, strategy: Strategy, schedule: Schedule, every: int, observe: tuple[str, ...]) -> None:
+        segment = schedule.segment
+        batch = schedule.batch_size * segment
         if every and segment > 1 and not strategy.retention.bounded:
             raise UserError(
                 f"{strategy} keeps everything, but the number of segments of {segment} steps depends on when episodes "
@@ -361,7 +361,7 @@ class Study:
         capacity = strategy.capacity_or(self.capacity)
         if strategy.retention.bounded and capacity < batch:
             raise UserError(f"study {self.name!r}, {strategy}: capacity {capacity} is smaller than a batch of {batch}")
-        if strategy.synth is not None and hasattr(settings, "segment"):
+        if strategy.synth is not None and segment > 1:
             raise UserError(f"{strategy}: Synth alters single experiences, and this learner replays trajectories")
         if strategy.synth is not None and observe:
             raise UserError(f"{strategy}: Synth steps the plant's model, which needs all states; leave observe out")

@@ -113,8 +113,8 @@ def test_gaussian_noise_tells_its_density() -> None:
     )
     exploration.start_episode(1, everyone)
     for each in (exploration, clipped):
-        each.advance(None, everyone)
-    explored, bounded = (each.disturb(policy, None) for each in (exploration, clipped))
+        each.advance(policy, everyone)
+    explored, bounded = (each.disturb(policy, policy) for each in (exploration, clipped))
     assert explored.action.max() > 1.0
     np.testing.assert_array_equal(explored.extras["behaviour_mean"], policy)
     np.testing.assert_allclose(explored.extras["behaviour_log_sigma"], np.log(0.2), rtol=1e-6)

@@ -13,7 +13,7 @@ from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
 from replaybench.controllers.algorithms.sac import SAC, SACConfig
 from replaybench.controllers.algorithms.td3 import TD3, TD3BC, TD3BCConfig, TD3Config
 from replaybench.controllers.interface.agent import LearnerSetting, NormaliseConfig, ObservationNormaliser, RewardScale
-from replaybench.controllers.learner import MOST, ActionLevels
+from replaybench.controllers.interface.discrete import MOST, ActionLevels
 from replaybench.controllers.registry import LEARNERS, SETTING_WORDS, load_learner
 from replaybench.replay.strategies.strategy import ReFER
 from replaybench.runtime.configuration import build
@@ -147,7 +147,7 @@ def test_refer_is_refused_by_learners_without_it(learner: str) -> None:
     remedy = "use it with" if not kind.supports_refer else None if learner == "V-RACER" else 'form = "gaussian"'
     setting = LearnerSetting(peers.TASK, 0, range(1), refer=ReFER())
     if remedy is None:
-        assert kind(config(), setting).refer.on
+        assert kind(config(), setting).density.refer.on
     else:
         with pytest.raises(UserError, match=f"^{re.escape(learner)}.*{remedy}"):
             kind(config(), setting)

@@ -211,7 +211,7 @@ def test_critics_descend_the_loss_that_a_strategy_requires(learner: str, strateg
     def update(critic: str, critic_loss: CriticLoss, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         agent = kind(config(**settings), setting)
         drawn.critic_loss, drawn.weight = critic_loss, weight[None]
-        return np.abs(agent.update(drawn)["td_error"][0]), agent.adams[critic].first[0].copy()
+        return np.abs(agent.update(drawn)["td_error"][0]), agent.networks.adams[critic].first[0].copy()
 
     if learner == "TD3":
         sizes = list(errors_of_twins(kind(config(**settings), setting), drawn))
@@ -232,8 +232,9 @@ def test_critics_descend_the_loss_that_a_strategy_requires(learner: str, strateg
 
 def errors_of_twins(agent: Any, drawn: Any) -> Iterator[np.ndarray]:
     """Yield |δ| `[B]` of each critic of TD3 without smoothing."""
-    after = agent.targets["actor"](drawn.next_observation)
-    future = np.minimum(*(agent.targets[name](drawn.next_observation, after) for name in ("critic1", "critic2")))
+    targets = agent.networks.targets
+    after = targets["actor"](drawn.next_observation)
+    future = np.minimum(*(targets[name](drawn.next_observation, after) for name in ("critic1", "critic2")))
     y = TASK.reward_scale * drawn.reward + TASK.discount * (1.0 - drawn.terminated) * future
     for name in ("critic1", "critic2"):
         yield np.abs(y - agent.networks[name](drawn.observation, drawn.action))[0, :, 0]

@@ -138,7 +138,7 @@ def test_ddpg_descends_equation_10_by_automatic_differentiation(refer: Any, far_
     )
     actor, critic = TorchNet(agent.actor), TorchNet(agent.critic)
     near = torch.arange(B) >= far_samples if 1 in refer.rules else torch.ones(B, dtype=torch.bool)
-    beta = agent.refer.beta[0]
+    beta = agent.density.refer.beta[0]
     with torch.no_grad():  # target networks begin as copies
         q_next = critic(x_next, actor(x_next))
     delta = TASK.reward_scale * reward + TASK.discount * (1 - done) * q_next - critic(x, action)

@@ -170,9 +170,9 @@ class Run:
         learner = LEARNERS[type(config)](config, setting)
         steps = plant.steps_per_episode(frequency)
         apart = update_every or steps
-        due = updates_after(apart, steps, parsed, learner) if learns else 0
+        due = updates_after(apart, steps, parsed, learner.schedule) if learns else 0
         size = capacity if parsed.retention.bounded else steps * episodes
-        self.buffers = DeviceBuffers(parsed, stored_fields(plant), size, learner.batch_size)
+        self.buffers = DeviceBuffers(parsed, stored_fields(plant), size, learner.schedule.batch_size)
         schedule = Schedule(due, steps * episodes / apart, update_every, greedy_every=2)
         self.program = Program(DevicePlant(plant, frequency, noise), learner, self.buffers, schedule)
         self.host, self.updates = Host(self.program), due
@@ -283,7 +283,7 @@ def test_updates_are_those_of_the_cpu_with_the_same_experiences(plant: OdePlant,
     ends[np.cumsum(lengths) - 1] = lengths < plant.steps_per_episode(5.0)
     np.testing.assert_array_equal(columns["terminated"][0, : len(ends), 0], ends)  # not at the end of the time
     assert ends.any() == isinstance(plant, ShortTrack)
-    random, done, size = host_library(RANDOM), 0, learner.batch_size
+    random, done, size = host_library(RANDOM), 0, learner.schedule.batch_size
     for phase, stored in enumerate(np.cumsum(lengths).tolist()):
         for _ in range(int((phase + 1) * own.updates) - int(phase * own.updates)):
             at = [random.below(stored, ctypes.c_uint64(SEED), member, SAMPLING, done, b) for b in range(size)]
@@ -318,7 +318,7 @@ def test_weights_multiply_the_loss_of_the_critic_and_on_request_that_of_the_acto
     for weights in ("", "+IS(1, 1)", "+IS(1, 1, all_networks=true)"):
         own = Run(f"FIFO[PER{weights}]", [4], one)
         own.host.advance(1)
-        moments.append({name: adam.first for name, adam in own.program.fetch().adams.items()})
+        moments.append({name: adam.first for name, adam in own.program.fetch().networks.adams.items()})
     plain, usual, all_networks = moments
     assert (plain["critic"] != usual["critic"]).any()
     np.testing.assert_array_equal(usual["critic"], all_networks["critic"])

@@ -54,7 +54,7 @@ void explore(const float* hot, const float* observation, const float* noise, flo
 
 def batch(seed: int, learner: Learner) -> Any:
     rng = np.random.Generator(np.random.PCG64(seed))
-    size, s, a = learner.batch_size, learner.task.observation_size, learner.task.action_size
+    size, s, a = learner.schedule.batch_size, learner.task.observation_size, learner.task.action_size
 
     def normal(*shape: int) -> np.ndarray:
         return rng.normal(size=(M, size, *shape)).astype(np.float32)
@@ -85,7 +85,7 @@ class Host:
 
     def update(self, drawn: Any, step: int, noise: np.ndarray | None = None) -> np.ndarray:
         """Update every member; return the TD errors `[M, B]`. noise: `[M, B, SMOOTH]`."""
-        learner, size = self.learner, self.learner.batch_size
+        learner, size = self.learner, self.learner.schedule.batch_size
         s, a = learner.task.observation_size, learner.task.action_size
         rows, deltas = self.samples.reshape(-1, self.stride), []
         for m in range(len(self.hot)):
@@ -128,9 +128,9 @@ def pointer(array: np.ndarray) -> ctypes.c_void_p:
 
 def compare(learner: Learner, host: Host, scale: float = 1.0) -> None:
     """Compare all arrays; moments are small, and are compared in size."""
-    expected = {name: array.copy() for name, array in learner.trained().items()}
+    expected = {name: array.copy() for name, array in learner.networks.trained().items()}
     host.form.load(host.hot, host.cold)
-    for name, array in learner.trained().items():
+    for name, array in learner.networks.trained().items():
         size = max(float(np.abs(expected[name]).max()), 1e-12)
         worst = float(np.abs(array - expected[name]).max()) / size
         assert worst < 2e-5 * scale, f"{name}: {worst:.1e}"
@@ -171,7 +171,7 @@ CASES: dict[str, tuple[int, int, Any, int]] = {
 
 def noise(learner: Learner) -> np.ndarray | None:
     """Return the normals that the compiled learner draws next, `[M, B, draws · A]`: as many arrays `[B, A]` in turn."""
-    draws, (size, a) = {TD3: 1, SAC: 2}.get(type(learner), 0), (learner.batch_size, learner.task.action_size)
+    draws, (size, a) = {TD3: 1, SAC: 2}.get(type(learner), 0), (learner.schedule.batch_size, learner.task.action_size)
     if not draws:
         return None
     stream: Stream = getattr(learner, "update_stream", None) or vars(learner)["smoothing_stream"]
@@ -280,12 +280,12 @@ def test_arrays_return_as_they_were() -> None:
     learner, other = (SAC(SACConfig(batch_size=4, actor_hidden=(6, 4)), setting(3, 2)) for _ in range(2))
     learner.update(batch(1, learner))
     hot, cold = DeviceLearner(learner).arrays()
-    trained = {**learner.trained(), "log_temperature": learner.log_temperature.parameters}
+    trained = {**learner.networks.trained(), "log_temperature": learner.log_temperature.parameters}
     weights = [array for name, array in trained.items() if not name.endswith(("_first", "_second"))]
     assert np.count_nonzero(hot) == sum(map(np.count_nonzero, weights))
     DeviceLearner(other).load(hot, cold)
-    for name, array in other.trained().items():
-        np.testing.assert_array_equal(array, learner.trained()[name], err_msg=name)
+    for name, array in other.networks.trained().items():
+        np.testing.assert_array_equal(array, learner.networks.trained()[name], err_msg=name)
     np.testing.assert_array_equal(other.log_temperature.parameters, learner.log_temperature.parameters)
 
 

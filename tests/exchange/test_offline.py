@@ -17,7 +17,7 @@ from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
 from replaybench.controllers.algorithms.dqn import DQNConfig
 from replaybench.controllers.algorithms.sac import SAC, SACConfig
 from replaybench.controllers.algorithms.td3 import TD3Config
-from replaybench.controllers.interface.agent import LearnerSetting, NormaliseConfig, Task
+from replaybench.controllers.interface.agent import LearnerConfig, LearnerSetting, NormaliseConfig, Schedule, Task
 from replaybench.controllers.learner import Learner
 from replaybench.data.logs.log import Log
 from replaybench.data.record import write_record
@@ -204,7 +204,7 @@ TASK = Task(observation_size=2, action_size=1, discount=0.95, reward_scale=0.01)
 class Believer:
     """Two learners, of which the second gives one value to every state."""
 
-    task, window = TASK, 1
+    task, schedule = TASK, Schedule(16, 1.0, target_rate=0.005)
 
     def __init__(self, value: float, share: float = 1.0, bonus: float = 0.0) -> None:
         self.believed, self.share, self.bonus = value, share, bonus
@@ -257,10 +257,11 @@ def test_who_believes_the_impossible_is_told_of(recording: Recording) -> None:
         Believer(-2000.0),
         Believer(500.0, share=0.04),
         Believer(500.0, bonus=2.0),
-        SimpleNamespace(task=TASK, window=8),
-        SimpleNamespace(task=TASK._replace(discount=1.0), window=1),
+        SimpleNamespace(task=TASK, schedule=Schedule(16, 1.0, window=8)),
+        SimpleNamespace(task=TASK._replace(discount=1.0), schedule=Schedule(16, 1.0)),
+        SimpleNamespace(task=TASK, schedule=Schedule(16, 1.0)),
     ],
-    ids=["sound", "few", "bonus", "remembering", "endless"],
+    ids=["sound", "few", "bonus", "remembering", "endless", "unknown rate"],
 )
 def test_who_does_not_or_cannot_be_told_is_not(recording: Recording, believer: Any) -> None:
     assert extrapolation(recording, believer, 2, LONG) is None
@@ -291,8 +292,8 @@ def test_who_has_not_learned_yet_is_not_warned_of(recording: Recording) -> None:
     ],
     ids=["DDPG", "TD3", "DQN", "ACER"],
 )
-def test_learners_leave_their_beginning_as_fast_as_their_copies_follow(config: object, rate: float) -> None:
-    agent: Any = SimpleNamespace(config=config, task=TASK)
+def test_learners_leave_their_beginning_as_fast_as_their_copies_follow(config: LearnerConfig, rate: float) -> None:
+    agent: Any = SimpleNamespace(schedule=config.schedule, task=TASK)
     assert unlearned(agent, 300) == pytest.approx((1 - 0.05 * rate) ** 300)
 
 

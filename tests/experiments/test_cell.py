@@ -10,7 +10,7 @@ from scipy import stats
 
 from replaybench.controllers.algorithms.ddpg import DDPG
 from replaybench.controllers.learner import Learner
-from replaybench.controllers.losses.refer import FAR
+from replaybench.controllers.losses.refer import FAR, FarCount
 from replaybench.data.record import read_record, write_record
 from replaybench.exchange.offline import replay_offline
 from replaybench.exchange.recorded_buffer import read_recording
@@ -94,7 +94,7 @@ def test_short_segments_are_replayed_as_often(learner: str, frequency: float, se
     while run.episode < cell.episodes:
         run.advance()
     stepped = cell.members * cell.episodes * run.env.steps_per_episode
-    assert replayed / stepped == pytest.approx(run.agent.replays_per_experience, rel=0.1)
+    assert replayed / stepped == pytest.approx(run.agent.schedule.replays_per_experience, rel=0.1)
 
 
 def test_a_learner_need_not_say_what_form_its_policy_has(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,6 +147,7 @@ def test_counts_agree_with_what_is_stored(cell: Cell) -> None:
     run = advanced(cell)
     traces, rule = run.replay.traces, run.agent.traces
     assert traces is not None
+    assert isinstance(rule, FarCount)
     np.testing.assert_array_equal(rule.stored_steps, run.replay.count)
     np.testing.assert_array_equal(rule.far, traces.values[:, :, FAR].sum(axis=1))
     assert (rule.far > 0).all()
@@ -175,7 +176,7 @@ def test_a_recording_with_gaps_is_replayed_offline(tmp_path: Path, start: str, s
     usual: dict[str, Any] = {"seeds": 2, "episodes": 3, "capacity": 300, "observe": ("angle",)}
     made = small_cell(strategies=("Resv[Uniform]",), learner=settings, **usual)
     assert run_cell(made, tmp_path, "final")
-    assert make_agent(made, made.make_plant()).window == steps
+    assert make_agent(made, made.make_plant()).schedule.window == steps
 
     def reward(whole: bool) -> np.ndarray:
         words: dict[str, Any] = {"updates": 2, "learner": "DDPG", "learners": 2, "capacity": None, "root_seed": 0}

@@ -118,7 +118,7 @@ def test_every_learner_can_normalise_observations(learner: str) -> None:
     """Observations in other units give the same actions."""
     table = {learner: {"normalise": {"observations": True, "clip": 5.0, "rewards": True}}}
     run = CellRun(study(learner, "FIFO[Uniform]", learner=table).cells()[0])
-    for _ in range(run.agent.warmup_episodes + 2):
+    for _ in range(run.agent.schedule.warmup_episodes + 2):
         run.advance()
     assert np.isfinite(run.reward[:, : run.episode]).all()
     weights: Mapping[str, NDArray[Any]] = run.agent.weights()

@@ -33,7 +33,7 @@ def naive(cell: Cell) -> tuple[CellRun, list[float], list[float], int]:
     """Train one member step by step with the parts of a run, none of its loop; rewards and lengths of each round."""
     run = CellRun(cell)
     env, agent, replay, everyone = run.env, run.agent, run.replay, np.ones(1, np.bool_)
-    per_phase = cell.update_every * agent.replays_per_experience / agent.batch_size
+    per_phase = cell.update_every * agent.schedule.replays_per_experience / agent.schedule.batch_size
     phases = STEPS * cell.episodes // cell.update_every
     seen: list[np.ndarray] = []
     told: list[float] = []

@@ -316,7 +316,7 @@ def test_the_replay_volume_is_an_axis_in_place_of_a_setting_of_learners(tmp_path
         assert {(cell.learner, cell.settings["replays_per_experience"]) for cell in cells} == due
         for cell in cells:
             agent = make_agent(cell, cell.make_plant())
-            assert agent.replays_per_experience == cell.settings["replays_per_experience"]
+            assert agent.schedule.replays_per_experience == cell.settings["replays_per_experience"]
         assert_reads_back(study, tmp_path)
     refuses("replay_volume", small_study, replay_volume=-1.0)
 
@@ -509,7 +509,7 @@ def test_seeds_take_the_members_of_the_file_in_turn(tmp_path: Path, learner: str
     for cell, members in zip(cells, ([0, 1, 2, 0], [1]), strict=True):
         begun(cell, stored, members)
     agent = begun(study(learner, {"policy": f"{path}", "member": 1}).cells()[0], stored, [1, 1, 1])
-    for name, target in agent.targets.items():
+    for name, target in agent.networks.targets.items():
         np.testing.assert_array_equal(target.parameters, agent.networks[name].parameters)
 
 

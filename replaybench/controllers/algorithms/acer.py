@@ -7,13 +7,14 @@ bias. The gradient is projected into a trust region around an average policy.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.controllers.algorithms.segments import (
+    ACERSettings,
     Segments,
     as_segments,
     clipped,
@@ -26,71 +27,43 @@ from replaybench.controllers.algorithms.segments import (
     traces,
     truncated_weights,
 )
-from replaybench.controllers.interface.agent import Batch, LearnerSetting, NormaliseConfig, Task
-from replaybench.controllers.interface.noise import Explored
+from replaybench.controllers.interface.agent import Batch, LearnerSetting, Task
+from replaybench.controllers.interface.noise import Explored, PolicyDraws
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.networks.adam import adam_step, track
-from replaybench.controllers.networks.mlp import PopulationMLP, Shape, Tape, backward, forward
+from replaybench.controllers.networks.mlp import Shape, Tape, backward, forward
 from replaybench.controllers.networks.network import PolicyHead, TrainState
 from replaybench.runtime.arrays import AnyFloats
-from replaybench.runtime.configuration import Episodes, NonNegative, Number, Positive, Settings, Share, Widths
-from replaybench.runtime.errors import UserError
+from replaybench.runtime.configuration import Number, Positive, Widths
 from replaybench.runtime.kernel import kernel
 from replaybench.runtime.streams import next_normal
 
 
 @dataclass(frozen=True, kw_only=True)
-class ACERConfig(Settings):
+class ACERConfig(ACERSettings):
     """Settings of ACER, with the values of Wang et al. (2017) unless noted.
 
     The paper draws learning rates from [1e-4, 10^-3.3] and δ from [0.1, 2], and replays each experience about 4 times.
     In the paper, many workers update with one segment each, and policy and value share most layers. Here, the networks
-    are separate, and the logarithm of the importance weight ρ is clipped (`log_ratio_bound`). δ, the bound on kᵀg in
-    the trust region (eq. 12), has the unit of the advantage and is 10 by default.
+    are separate. δ, the bound on kᵀg in the trust region, has the unit of the advantage and is 10 by default.
 
-    `truncate_at` is c (eq. 15, where ρ̄ is min(c, ρ) as in Algorithm 3). `samples` is n, the number of sampled actions
-    of the dueling network (eq. 13). Q̃(a) and Q̃(a′) use the same sampled actions. `average` is α of the average
-    policy, whose parameters are θ_a ← α θ_a + (1 − α) θ. `policy_return` is the return in the policy gradient, Retrace
-    or "opc", which is Retrace with the weights ρ̄ replaced by 1 (eq. 21). `on_policy` adds an update on the newest
-    stored segments before replay.
+    ρ̄ is min(c, ρ), as in Algorithm 3. `samples` is n, the number of sampled actions of the dueling network (eq. 13).
+    Q̃(a) and Q̃(a′) use the same sampled actions. `policy_return` is the return in the policy gradient, Retrace or
+    "opc", which is Retrace with the weights ρ̄ replaced by 1 (eq. 21).
 
-    Several settings select variants of appendix E. `retrace = false` uses importance sampling for both targets (E.4).
     `dueling = false` trains a critic Q(x, a) in addition to V. The gradient step of V is then in proportion to
-    ρ (Q_ret − V), and Q must not learn more slowly than V. `truncation = false` sets c to ∞. `trajectory_weights` is
-    the paper's TIS, or Trust-TIS with `trust_region` (E.2). It weights the return to the end of the segment by min(c, Π
-    ρ) over the remaining steps. Without replays and with `on_policy`, TIS and Trust-TIS become A3C and Trust-A3C, with
-    synchronous updates.
+    ρ (Q_ret − V), and Q must not learn more slowly than V. `trajectory_weights` is the paper's TIS, or Trust-TIS with
+    `trust_region` (E.2). It weights the return to the end of the segment by min(c, Π ρ) over the remaining steps.
+    Without replays and with `on_policy`, TIS and Trust-TIS become A3C and Trust-A3C, with synchronous updates.
     """
 
-    policy_hidden: Widths = (64, 64)
     value_hidden: Widths = (64, 64)
     advantage_hidden: Widths = (32, 32)
-    output_scale: Positive = 0.1
-    policy_rate: Positive = 5e-4
-    critic_rate: Positive = 3e-3
     sigma: Positive = 0.3
     samples: Number = 5
-    truncate_at: Positive = 5.0
-    delta: Positive = 10.0
-    average: Share = 0.995
     policy_return: Literal["ret", "opc"] = "opc"
-    log_ratio_bound: Positive = 7.0
-    segment: Number = 50
-    batch_size: Number = 4
-    replays_per_experience: NonNegative = 16.0
-    warmup_episodes: Episodes = 0
-    on_policy: bool = False
-    retrace: bool = True
     dueling: bool = True
-    trust_region: bool = True
-    truncation: bool = True
     trajectory_weights: bool = False
-    normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not (self.on_policy or self.replays_per_experience > 0):
-            raise UserError("ACER: set on_policy or replays_per_experience above 0, else nothing is learned")
 
 
 class ACERNumbers(NamedTuple):
@@ -154,9 +127,10 @@ class ACER(Learner):
     the value V and for the advantage A (or the action value Q).
     """
 
+    config: ACERConfig
+    exploration: PolicyDraws
     supports_chunks = True
     metric_names = ("kl", "ratio_truncated")
-    policy_network: PopulationMLP
 
     def __init__(self, config: ACERConfig, setting: LearnerSetting) -> None:
         s, a, rate = setting.task.observation_size, setting.task.action_size, config.critic_rate
@@ -168,13 +142,13 @@ class ACER(Learner):
         rates = {"policy": config.policy_rate, "value": rate, "advantage": rate}
         super().__init__(config, setting, shapes, rates, targets=["policy"], output_scale=config.output_scale)
         self.policy_network, self.value_network, self.advantage = self.networks.values()
-        self.average, self.numbers = self.targets["policy"], numbers_of(config, setting.task)
+        self.numbers = numbers_of(config, setting.task)
         self.fields, self.draws = {"behaviour_mean": a}, setting.stream("update")
         batch = config.batch_size * config.segment
         self._policy = self.train_state("policy", batch)
         self._value = self.train_state("value", batch + config.batch_size)
         self._advantage = self.train_state("advantage", batch * (1 + self.numbers.samples))
-        self._other_tape = self.advantage.tape(batch)
+        self._other_tape = self.train_state("advantage", batch).tape
 
     def perturb(self, observation: AnyFloats) -> Explored:
         mean = self.act(observation).astype(np.float32)

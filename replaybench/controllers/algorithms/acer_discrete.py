@@ -5,12 +5,13 @@ episode, one update uses this episode (Algorithm 1). Updates on replayed segment
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from replaybench.controllers.algorithms.segments import (
+    ACERSettings,
     Segments,
     as_segments,
     clipped,
@@ -23,16 +24,16 @@ from replaybench.controllers.algorithms.segments import (
     traces,
     truncated_weights,
 )
-from replaybench.controllers.interface.agent import Actions, Batch, LearnerSetting, NormaliseConfig
+from replaybench.controllers.interface.agent import Batch, LearnerSetting
+from replaybench.controllers.interface.discrete import ActionLevels, DiscreteConfig
 from replaybench.controllers.interface.noise import Explored, PolicyDraws, draw_uniform
-from replaybench.controllers.learner import ActionLevels, Learner
+from replaybench.controllers.learner import Learner
 from replaybench.controllers.networks.adam import adam_step, track
-from replaybench.controllers.networks.mlp import PopulationMLP, Shape, backward, forward
+from replaybench.controllers.networks.mlp import Shape, backward, forward
 from replaybench.controllers.networks.network import PolicyHead, TrainState
 from replaybench.runtime import elementwise
 from replaybench.runtime.arrays import AnyFloats, Floats, Integers
-from replaybench.runtime.configuration import Episodes, NonNegative, Number, Positive, Settings, Share, Widths
-from replaybench.runtime.errors import UserError
+from replaybench.runtime.configuration import NonNegative, Number, Positive, Share, Widths
 from replaybench.runtime.kernel import kernel
 
 _LEAST = 1e-6
@@ -40,48 +41,27 @@ _LEAST = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
-class ACERDiscreteConfig(Settings):
+class ACERDiscreteConfig(ACERSettings, DiscreteConfig):
     """Settings of discrete ACER, with the values of Wang et al. (2017) unless noted.
 
     The paper learns Atari games with one network for policy and critic. Here, policy and critic are separate networks.
     The paper draws the number of replays after each on-policy update from Poisson(4). Here, `replays_per_experience` is
     the mean number, 64 by default. The paper's entropy weight is 1e-3. With 0.02 or less, the policy on the pendulum
-    soon outputs 0 permanently. Here, the logarithm of the importance weight is clipped (`log_ratio_bound`). The
-    projection into the trust region includes the gradient of the entropy.
+    soon outputs 0 permanently. The projection into the trust region includes the gradient of the entropy.
 
-    `truncate_at` is c of eq. 9. The bias correction uses Q(x, a) of each action a (Algorithm 2 prints Q(x, a_i)).
-    `average` is α of the average policy, whose parameters are θ_a ← α θ_a + (1 − α) θ. Each action dimension has
-    `levels` evenly spaced values in [−1, 1]. None means the plant's own choices, or 15 levels if actions are
-    continuous. `on_policy` adds an update on the newest stored segments before replay. With 0 replays, this is A3C, or
-    Trust-A3C with `trust_region`, with a baseline from Q. Two settings select variants of appendix E.4.
-    `retrace = false` uses importance sampling, and `truncation = false` sets c to ∞.
+    The bias correction uses Q(x, a) of each action a (Algorithm 2 prints Q(x, a_i)). With 0 replays, the learner is
+    A3C, or Trust-A3C with `trust_region`, with a baseline from Q.
     """
 
-    levels: int | None = None
-    policy_hidden: Widths = (64, 64)
     critic_hidden: Widths = (64, 64)
-    output_scale: Positive = 0.1
-    policy_rate: Positive = 5e-4
-    critic_rate: Positive = 3e-3
     truncate_at: Positive = 10.0
     delta: Positive = 1.0
     average: Share = 0.99
     entropy: NonNegative = 0.1
-    log_ratio_bound: Positive = 7.0
     segment: Number = 20
     batch_size: Number = 10
     replays_per_experience: NonNegative = 64.0
-    warmup_episodes: Episodes = 0
     on_policy: bool = True
-    retrace: bool = True
-    trust_region: bool = True
-    truncation: bool = True
-    normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not (self.on_policy or self.replays_per_experience > 0):
-            raise UserError("ACER-discrete: set on_policy or replays_per_experience above 0, else nothing is learned")
 
 
 class ACERDiscreteNumbers(NamedTuple):
@@ -128,10 +108,11 @@ class ACERDiscrete(Learner):
         table: The n discrete actions; float32, shape `[n, A]`.
     """
 
+    config: ACERDiscreteConfig
+    exploration: PolicyDraws
     supports_chunks = True
     discrete = True
     metric_names = ("kl", "ratio_truncated", "entropy")
-    policy_network: PopulationMLP
 
     def __init__(self, config: ACERDiscreteConfig, setting: LearnerSetting) -> None:
         task = setting.task
@@ -141,15 +122,10 @@ class ACERDiscrete(Learner):
         rates = {"policy": config.policy_rate, "critic": config.critic_rate}
         super().__init__(config, setting, shapes, rates, targets=["policy"], output_scale=config.output_scale)
         self.policy_network, self.critic = self.networks.values()
-        self.average, self.numbers = self.targets["policy"], numbers_of(config, task.discount)
+        self.numbers = numbers_of(config, task.discount)
         self.fields, self.exploration = {"choice": 1, "behaviour": n}, PolicyDraws(setting, 1, draw_uniform)
         batch = config.batch_size * (config.segment + 1)
         self._policy, self._critic = (self.train_state(name, batch) for name in shapes)
-
-    @classmethod
-    def check(cls, config: ACERDiscreteConfig, actions: Actions, refer: bool = False) -> None:
-        super().check(config, actions, refer)
-        ActionLevels(config.levels, actions.size, actions.choices)
 
     def perturb(self, observation: AnyFloats) -> Explored:
         probability = self.probability(observation[:, None])[:, 0]

@@ -1,13 +1,14 @@
 """Deep deterministic policy gradient, as in de Bruin et al. (2018, section 3.2 and appendix B.1)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from replaybench.controllers.interface.agent import Batch, LearnerSetting, NormaliseConfig
-from replaybench.controllers.interface.exploration import ExplorationConfig, ParameterNoise, ProcessNoise
+from replaybench.controllers.interface.agent import AdamConfig, Batch, LearnerSetting, Schedule
+from replaybench.controllers.interface.exploration import DeterministicConfig, ParameterNoise
+from replaybench.controllers.interface.recurrence import RecurrentConfig
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.losses.densities import divergence_gradient, importance_weights
 from replaybench.controllers.losses.refer import Rules, gives_gradient
@@ -18,10 +19,9 @@ from replaybench.controllers.losses.temporal_difference import (
     outcome,
     td_error,
 )
-from replaybench.controllers.networks.adam import adam_step, track
-from replaybench.controllers.networks.mlp import Shape
+from replaybench.controllers.networks.adam import AdamSettings, adam_step, track
+from replaybench.controllers.networks.mlp import PopulationMLP, Shape
 from replaybench.controllers.networks.network import (
-    MemoryConfig,
     PolicyHead,
     TrainState,
     differentiate,
@@ -29,13 +29,13 @@ from replaybench.controllers.networks.network import (
     of_member,
 )
 from replaybench.runtime.arrays import AnyFloats
-from replaybench.runtime.configuration import Betas, NonNegative, Number, Positive, Settings, Share, Widths
+from replaybench.runtime.configuration import NonNegative, Number, Positive, Share, Widths
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.kernel import kernel
 
 
 @dataclass(frozen=True, kw_only=True)
-class DDPGConfig(Settings):
+class DDPGConfig(AdamConfig, DeterministicConfig, RecurrentConfig):
     """Settings of DDPG, with the values of de Bruin et al. (2018) where the paper states them.
 
     The paper does not state `tau`. The paper prints `l2` = 5e-3, but with this weight decay in Adam's gradient,
@@ -57,8 +57,6 @@ class DDPGConfig(Settings):
     output_bound: Positive | None = None
     actor_rate: Positive = 1e-4
     critic_rate: Positive = 1e-3
-    betas: Betas = (0.9, 0.999)
-    epsilon: Positive = 1e-8
     l2: NonNegative = 0.0
     l2_form: Literal["coupled", "decoupled", "weights"] = "coupled"
     clip: Positive | None = None
@@ -66,9 +64,6 @@ class DDPGConfig(Settings):
     batch_size: Number = 16
     replays_per_experience: Positive = 8.0
     n_step: Number = 1
-    exploration: ExplorationConfig = field(default_factory=ProcessNoise)
-    normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
-    memory: MemoryConfig | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -83,6 +78,14 @@ class DDPGConfig(Settings):
         if self.memory and isinstance(self.exploration, ParameterNoise):
             raise UserError("DDPG: parameter noise disturbs networks without memory; leave out one of the two")
 
+    @property
+    def schedule(self) -> Schedule:
+        return super().schedule._replace(n_step=self.n_step, target_rate=self.tau)
+
+    @property
+    def adam(self) -> AdamSettings:
+        return super().adam._replace(clip=self.clip)
+
 
 class DDPG(Learner):
     """Deep deterministic policy gradient, with M independent actors and critics and their target networks.
@@ -92,6 +95,7 @@ class DDPG(Learner):
     Rule 2 includes these samples (section 4 and eq. 10).
     """
 
+    config: DDPGConfig
     supports_chunks = True
     supports_refer = True
     supports_losses = True
@@ -103,10 +107,10 @@ class DDPG(Learner):
         shapes, rates = {"actor": actor, "critic": critic}, {"actor": config.actor_rate, "critic": config.critic_rate}
         super().__init__(config, setting, shapes, rates, targets=shapes, output_bound=config.output_bound)
         self.actor, self.critic = self.networks.values()
-        decay: dict[str, Any] = {"l2": config.l2, "coupled": config.l2_form != "decoupled"}
-        if config.l2_form == "weights":
-            decay["penalised"] = self.critic.weights()
-        self.adams["critic"] = self.adams["critic"]._replace(**decay)
+        adam = self.networks.adams["critic"]._replace(l2=config.l2, coupled=config.l2_form != "decoupled")
+        if config.l2_form == "weights" and isinstance(self.critic, PopulationMLP):
+            adam = adam._replace(penalised=self.critic.weights())
+        self.networks.adams["critic"] = adam
         self._actor, self._critic = map(self.train_state, shapes)
 
     def policy(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
@@ -121,7 +125,7 @@ class DDPG(Learner):
 
     def update(self, batch: Batch) -> Mapping[str, AnyFloats]:
         first, delta, rho = self.begin_updates(batch), self.empty_per_sample(batch), self.empty_per_sample(batch)
-        x, rules = self.experiences(batch, first), self.refer.rules(first)
+        x, rules = self.experiences(batch, first), self.density.refer.rules(first)
         _update(self._actor, self._critic, x, rules, self.density.log_sigma, self.config.tau, first, delta, rho)
         return {"td_error": delta, "rho": rho} if self.density.known else {"td_error": delta}
 

@@ -1,12 +1,13 @@
 """Deep Q-network over evenly spaced actions (Mnih et al. 2015; de Bruin et al. 2018, section 6.3)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from replaybench.controllers.interface.agent import Actions, Batch, LearnerSetting, NormaliseConfig
+from replaybench.controllers.interface.agent import AdamConfig, Batch, LearnerSetting, Schedule
+from replaybench.controllers.interface.discrete import ActionLevels, DiscreteConfig
 from replaybench.controllers.interface.noise import Explored, PolicyDraws, decayed, draw_uniform
-from replaybench.controllers.learner import ActionLevels, Learner
+from replaybench.controllers.learner import Learner
 from replaybench.controllers.losses.temporal_difference import (
     Experiences,
     loss_factor,
@@ -19,38 +20,35 @@ from replaybench.controllers.networks.mlp import Shape, backward, forward
 from replaybench.controllers.networks.network import PolicyHead, TrainState
 from replaybench.data.batch import SQUARED, CriticLoss
 from replaybench.runtime.arrays import AnyFloats, Bools, Integers
-from replaybench.runtime.configuration import Betas, Number, Positive, Settings, Share, Widths
+from replaybench.runtime.configuration import Number, Positive, Share, Widths
 from replaybench.runtime.elementwise import nearest_level
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.kernel import kernel
 
 
 @dataclass(frozen=True, kw_only=True)
-class DQNConfig(Settings):
+class DQNConfig(AdamConfig, DiscreteConfig):
     """Settings of DQN, of which levels, exploration and `copy_every` are those of de Bruin et al. (2018).
 
-    That paper does not state the other values. Every action dimension has `levels` evenly spaced values in [−1, 1], and
-    an action is any combination of these values. None means the plant's own choices, or 15 levels if actions are
-    continuous. The loss is ½ δ², and linear beyond |δ| = `huber`. If `huber` is None, the loss is always quadratic. The
-    target network is a copy that is renewed every `copy_every` updates. With `double`, the network chooses the action
-    in the next state, and the target network computes the value of this action (van Hasselt et al. 2016).
+    That paper does not state the other values. An action is any combination of the levels of its dimensions. The loss
+    is ½ δ², and linear beyond |δ| = `huber`. If `huber` is None, the loss is always quadratic. The target network is a
+    copy that is renewed every `copy_every` updates. With `double`, the network chooses the action in the next state,
+    and the target network computes the value of this action (van Hasselt et al. 2016).
     """
 
     hidden: Widths = (64, 64)
-    levels: int | None = None
     rate: Positive = 1e-3
-    betas: Betas = (0.9, 0.999)
-    epsilon: Positive = 1e-8
     huber: Positive | None = None
     double: bool = False
     copy_every: Number = 200
     first_random: Share = 0.7
     last_random: Share = 0.01
     decay_episodes: Number = 500
-    batch_size: Number = 64
-    replays_per_experience: Positive = 32.0
     n_step: Number = 1
-    normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
+
+    @property
+    def schedule(self) -> Schedule:
+        return super().schedule._replace(n_step=self.n_step, target_rate=1.0 / self.copy_every)
 
 
 class DQN(Learner):
@@ -67,6 +65,8 @@ class DQN(Learner):
         choices: The K discrete actions; float32, shape `[K, A]`. The last dimension changes fastest.
     """
 
+    config: DQNConfig
+    exploration: PolicyDraws
     supports_chunks = True
     discrete = True
     supports_losses = True
@@ -88,11 +88,6 @@ class DQN(Learner):
             raise UserError(
                 f"{strategy} draws samples for an actor, which DQN does not have; use LAP, or DDPG, TD3 or SAC"
             )
-
-    @classmethod
-    def check(cls, config: DQNConfig, actions: Actions, refer: bool = False) -> None:
-        super().check(config, actions, refer)
-        ActionLevels(config.levels, actions.size, actions.choices)
 
     def start_episode(self, episode: int, members: Bools) -> None:
         config = self.config

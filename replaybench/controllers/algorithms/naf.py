@@ -5,8 +5,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from replaybench.controllers.interface.agent import Batch, LearnerSetting, NormaliseConfig
-from replaybench.controllers.interface.exploration import GaussianNoise, ProcessNoise
+from replaybench.controllers.interface.agent import AdamConfig, Batch, LearnerSetting, Schedule
+from replaybench.controllers.interface.exploration import DeterministicConfig, GaussianNoise, ProcessNoise
+from replaybench.controllers.interface.recurrence import RecurrentConfig
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.losses.densities import divergence_gradient, importance_weights
 from replaybench.controllers.losses.refer import Rules, gives_gradient
@@ -14,7 +15,6 @@ from replaybench.controllers.losses.temporal_difference import Experiences, outc
 from replaybench.controllers.networks.adam import adam_step, track
 from replaybench.controllers.networks.mlp import Shape
 from replaybench.controllers.networks.network import (
-    MemoryConfig,
     PolicyHead,
     TrainState,
     differentiate,
@@ -23,12 +23,12 @@ from replaybench.controllers.networks.network import (
 )
 from replaybench.runtime import elementwise
 from replaybench.runtime.arrays import AnyFloats
-from replaybench.runtime.configuration import Betas, Number, Positive, Settings, Share, Widths
+from replaybench.runtime.configuration import Positive, Share, Widths
 from replaybench.runtime.kernel import kernel
 
 
 @dataclass(frozen=True, kw_only=True)
-class NAFConfig(Settings):
+class NAFConfig(AdamConfig, DeterministicConfig, RecurrentConfig):
     """Settings of NAF (normalised advantage functions), chosen so that it learns the pendulum.
 
     Novati & Koumoutsakos (2019) use 2 × 128 units, batches of 256, one update per step and a learning rate of 1e-4.
@@ -40,17 +40,15 @@ class NAFConfig(Settings):
 
     hidden: Widths = (64, 64)
     learning_rate: Positive = 1e-3
-    betas: Betas = (0.9, 0.999)
-    epsilon: Positive = 1e-8
     half: bool = True
     bounded: bool = True
     diagonal: Literal["exp", "softplus"] = "exp"
     tau: Share = 0.01
-    batch_size: Number = 64
-    replays_per_experience: Positive = 32.0
     exploration: ProcessNoise | GaussianNoise = field(default_factory=ProcessNoise)
-    normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
-    memory: MemoryConfig | None = None
+
+    @property
+    def schedule(self) -> Schedule:
+        return super().schedule._replace(target_rate=self.tau)
 
 
 class NAF(Learner):
@@ -60,6 +58,7 @@ class NAF(Learner):
     −c ‖Lᵀ(a − m)‖², where c is ½ or 1. ReF-ER (Novati & Koumoutsakos 2019) requires Gaussian exploration.
     """
 
+    config: NAFConfig
     supports_chunks = True
     supports_refer = True
 
@@ -86,7 +85,7 @@ class NAF(Learner):
 
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
         first, delta, rho = self.begin_updates(batch), self.empty_per_sample(batch), self.empty_per_sample(batch)
-        x, rules = self.experiences(batch, first), self.refer.rules(first)
+        x, rules = self.experiences(batch, first), self.density.refer.rules(first)
         _update(self._state, self.form, x, rules, self.density.log_sigma, self.config.tau, first, delta, rho)
         return {"td_error": delta, "rho": rho} if self.density.known else {"td_error": delta}
 

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.interface.agent import Batch, LearnerSetting, NormaliseConfig
-from replaybench.controllers.interface.noise import Explored, RandomActions
+from replaybench.controllers.interface.agent import AdamConfig, Batch, LearnerSetting, Schedule
+from replaybench.controllers.interface.noise import Explored, PolicyDraws, RandomActions
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.losses.temporal_difference import Experiences, targets
 from replaybench.controllers.losses.twin_critics import (
@@ -25,14 +25,14 @@ from replaybench.controllers.networks.mlp import Network, Shape, backward, forwa
 from replaybench.controllers.networks.network import PolicyHead, TrainState
 from replaybench.runtime import elementwise
 from replaybench.runtime.arrays import AnyFloats, Bools, Floats
-from replaybench.runtime.configuration import Betas, Episodes, Number, Positive, Settings, Share, Widths
+from replaybench.runtime.configuration import Episodes, Number, Positive, Share, Widths
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.kernel import kernel
 from replaybench.runtime.streams import next_normal
 
 
 @dataclass(frozen=True, kw_only=True)
-class SACConfig(Settings):
+class SACConfig(AdamConfig):
     """Settings of SAC, with larger learning rates and smaller networks and batches than in the papers.
 
     The papers use learning rates of 3e-4, 256-256 units and batches of 256. With these values, SAC learns slowly on the
@@ -50,21 +50,20 @@ class SACConfig(Settings):
     actor_rate: Positive = 1e-3
     critic_rate: Positive = 1e-3
     temperature_rate: Positive = 1e-3
-    betas: Betas = (0.9, 0.999)
-    epsilon: Positive = 1e-8
     tau: Share = 0.005
     temperature: Positive | None = None
     first_temperature: Positive = 1.0
-    batch_size: Number = 64
-    replays_per_experience: Positive = 32.0
     n_step: Number = 1
     warmup_episodes: Episodes = 0
-    normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.version == "first" and self.temperature is None:
             raise UserError('SAC: version = "first" has a fixed temperature; set it, e.g. temperature = 0.2')
+
+    @property
+    def schedule(self) -> Schedule:
+        return super().schedule._replace(n_step=self.n_step, warmup_episodes=self.warmup_episodes, target_rate=self.tau)
 
 
 class SAC(Learner):
@@ -74,6 +73,8 @@ class SAC(Learner):
     random actions.
     """
 
+    config: SACConfig
+    exploration: PolicyDraws
     supports_chunks = True
     supports_losses = True
     metric_names: tuple[str, ...] = ("temperature",)
@@ -89,7 +90,8 @@ class SAC(Learner):
         super().__init__(config, setting, shapes, rates, targets)
         self.actor = self.networks["actor"]
         self.log_temperature = self.free_numbers(math.log(config.temperature or config.first_temperature))
-        self.adams["temperature"] = make_adam(self.log_temperature, config.temperature_rate, **self._adam)
+        temperature = make_adam(self.log_temperature.parameters, config.temperature_rate, config.adam)
+        self.networks.adams["temperature"] = temperature
         self.random_actions, self.update_stream = RandomActions(setting), setting.stream("update")
         self._states = {name: self.train_state(name) for name in shapes}
         self._workspace = twin_workspace(self._states["critic1"].tape, config.batch_size, a, setting.dtype)
@@ -155,10 +157,10 @@ class SAC(Learner):
         actor, critics, x = states["actor"], (states["critic1"], states["critic2"]), self.experiences(batch, first)
         stream = self.update_stream.state
         if config.version == "first":
-            value, alpha = states["value"], config.temperature
+            value, alpha = states["value"], config.temperature or 0.0  # settings without a temperature are refused
             update_first(actor, critics, value, self._workspace, x, config.tau, alpha, stream, first, delta)
         else:
-            temperature = (self.log_temperature.network, self.adams["temperature"], config.temperature is None)
+            temperature = (self.log_temperature.network, self.networks.adams["temperature"], config.temperature is None)
             entropy = -float(self.task.action_size)
             update_present(actor, critics, *temperature, self._workspace, x, config.tau, entropy, stream, first, delta)
         return {"td_error": delta}

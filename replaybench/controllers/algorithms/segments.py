@@ -1,15 +1,60 @@
 """Segments of successive steps, returns of segments, and the trust region, for ACER (Wang et al. 2017)."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from replaybench.controllers.interface.agent import Batch, Normaliser
+from replaybench.controllers.interface.agent import Batch, LearnerConfig, Normaliser, Schedule
 from replaybench.controllers.learner import Learner
 from replaybench.runtime.arrays import AnyFloats, Bools, Floats, Integers
+from replaybench.runtime.configuration import Episodes, NonNegative, Number, Positive, Share, Widths
+from replaybench.runtime.errors import UserError
 from replaybench.runtime.kernel import kernel
+
+
+@dataclass(frozen=True, kw_only=True)
+class ACERSettings(LearnerConfig):
+    """Settings that ACER has for continuous and for discrete actions.
+
+    `truncate_at` is c, at which importance weights ρ are truncated (Wang et al. 2017, eq. 9 and 15). `truncation =
+    false` sets c to ∞. `average` is α of the average policy, whose parameters are θ_a ← α θ_a + (1 − α) θ. `delta` is δ
+    of the trust region (eq. 12). `on_policy` adds an update on the newest stored segments before replay. The logarithm
+    of ρ is clipped to ±`log_ratio_bound`. `retrace = false` uses importance sampling for returns (appendix E.4).
+    """
+
+    policy_hidden: Widths = (64, 64)
+    output_scale: Positive = 0.1
+    policy_rate: Positive = 5e-4
+    critic_rate: Positive = 3e-3
+    truncate_at: Positive = 5.0
+    delta: Positive = 10.0
+    average: Share = 0.995
+    log_ratio_bound: Positive = 7.0
+    segment: Number = 50
+    batch_size: Number = 4
+    replays_per_experience: NonNegative = 16.0
+    warmup_episodes: Episodes = 0
+    on_policy: bool = False
+    retrace: bool = True
+    trust_region: bool = True
+    truncation: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (self.on_policy or self.replays_per_experience > 0):
+            raise UserError("ACER: set on_policy or replays_per_experience above 0, else nothing is learned")
+
+    @property
+    def schedule(self) -> Schedule:
+        return super().schedule._replace(
+            segment=self.segment,
+            warmup_episodes=self.warmup_episodes,
+            on_policy=self.on_policy,
+            target_rate=1.0 - self.average,
+        )
 
 
 class Segments(NamedTuple):
@@ -74,7 +119,7 @@ def _stepwise(batch: Batch, name: str) -> AnyFloats:
 
 def steps_of(learner: Learner, stored: Mapping[str, AnyFloats], *names: str) -> list[AnyFloats]:
     """Return stored fields `[M, n, width]` of the n steps of all segments, shorter ones padded with zeros."""
-    columns = (stored[name][:, :: learner.segment] for name in names)
+    columns = (stored[name][:, :: learner.schedule.segment] for name in names)
     return [column.reshape(len(column), -1, column.shape[-1]) for column in columns]
 
 

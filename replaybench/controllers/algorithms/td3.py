@@ -5,23 +5,23 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.interface.agent import Batch, LearnerSetting, NormaliseConfig
-from replaybench.controllers.interface.exploration import ExplorationConfig
-from replaybench.controllers.interface.noise import Explored, ProcessNoise, RandomActions
+from replaybench.controllers.interface.agent import AdamConfig, Batch, LearnerSetting, NormaliseConfig, Schedule
+from replaybench.controllers.interface.exploration import DeterministicConfig
+from replaybench.controllers.interface.noise import Explored, RandomActions
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.losses.temporal_difference import Experiences, targets
 from replaybench.controllers.losses.twin_critics import Twins, TwinWorkspace, fit_twins, lesser_value, twin_workspace
 from replaybench.controllers.networks.adam import adam_step, track
-from replaybench.controllers.networks.mlp import PopulationMLP, Shape, backward, forward
+from replaybench.controllers.networks.mlp import Shape, backward, forward
 from replaybench.controllers.networks.network import PolicyHead, TrainState
 from replaybench.runtime.arrays import AnyFloats, Bools
-from replaybench.runtime.configuration import Betas, Episodes, NonNegative, Number, Positive, Settings, Share, Widths
+from replaybench.runtime.configuration import Episodes, NonNegative, Number, Positive, Share, Widths
 from replaybench.runtime.kernel import kernel
 from replaybench.runtime.streams import next_normal
 
 
 @dataclass(frozen=True, kw_only=True)
-class TD3Config(Settings):
+class TD3Config(AdamConfig, DeterministicConfig):
     """Settings of TD3, where smoothing, delay, `tau` and learning rates are those of Fujimoto et al. (2018).
 
     That paper uses 400-300 units, batches of 100 and one update per step, for tasks with far more dimensions. With the
@@ -35,26 +35,26 @@ class TD3Config(Settings):
     critic_hidden: Widths = (64, 64)
     actor_rate: Positive = 1e-3
     critic_rate: Positive = 1e-3
-    betas: Betas = (0.9, 0.999)
-    epsilon: Positive = 1e-8
     tau: Share = 0.005
     smoothing: NonNegative = 0.2
     smoothing_clip: NonNegative = 0.5
     policy_delay: Number = 2
-    batch_size: Number = 64
-    replays_per_experience: Positive = 32.0
     n_step: Number = 1
     warmup_episodes: Episodes = 0
-    exploration: ExplorationConfig = field(default_factory=ProcessNoise)
-    normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
+
+    @property
+    def schedule(self) -> Schedule:
+        """The number and time of updates. Target networks are updated as rarely as the policy."""
+        rate = self.tau / self.policy_delay
+        return super().schedule._replace(n_step=self.n_step, warmup_episodes=self.warmup_episodes, target_rate=rate)
 
 
 class TD3(Learner):
     """Twin delayed deterministic policy gradient, with M independent actors, twin critics and target networks."""
 
+    config: TD3Config
     supports_chunks = True
     supports_losses = True
-    actor: PopulationMLP
     imitation = np.nan
     """Weight α of the critic's value compared with the imitation of recorded actions, or NaN without imitation."""
 

@@ -2,16 +2,16 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.interface.agent import Batch, LearnerSetting, NormaliseConfig
+from replaybench.controllers.interface.agent import AdamConfig, Batch, LearnerSetting, Schedule
 from replaybench.controllers.interface.exploration import BEHAVIOUR
-from replaybench.controllers.interface.noise import Explored
-from replaybench.controllers.interface.recurrence import FIELD
+from replaybench.controllers.interface.noise import Explored, PolicyDraws
+from replaybench.controllers.interface.recurrence import FIELD, RecurrentConfig
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.losses.densities import divergence, divergence_gradient, importance_weights
 from replaybench.controllers.losses.refer import Q_RET, TRUNCATED, Rules, StoredReturns, gives_gradient
@@ -22,7 +22,6 @@ from replaybench.controllers.networks.network import (
     AnyTape,
     Approximator,
     Inputs,
-    MemoryConfig,
     PolicyHead,
     TrainState,
     differentiate,
@@ -32,7 +31,7 @@ from replaybench.controllers.networks.network import (
 )
 from replaybench.runtime import elementwise
 from replaybench.runtime.arrays import AnyFloats, Bools, Floats
-from replaybench.runtime.configuration import Betas, Episodes, Number, Positive, Settings, Widths
+from replaybench.runtime.configuration import Episodes, Positive, Widths
 from replaybench.runtime.kernel import kernel
 
 SUCCESSORS = 16
@@ -40,7 +39,7 @@ SUCCESSORS = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class VRACERConfig(Settings):
+class VRACERConfig(AdamConfig, RecurrentConfig):
     """Settings of V-RACER, chosen so that it learns the pendulum with ReF-ER.
 
     Novati & Koumoutsakos (2019) use 2 × 128 SoftSign units, batches of 256, γ = 0.995 and a learning rate of 1e-4. They
@@ -52,16 +51,16 @@ class VRACERConfig(Settings):
     hidden: Widths = (64, 64)
     activation: Literal["tanh", "softsign", "relu"] = "tanh"
     learning_rate: Positive = 1e-3
-    betas: Betas = (0.9, 0.999)
-    epsilon: Positive = 1e-8
     sigma: Literal["free", "fixed", "network"] = "free"
     first_sigma: Positive = 0.2**0.5
     bounded: bool = False
-    batch_size: Number = 64
     replays_per_experience: Positive = 64.0
     warmup_episodes: Episodes = 5
-    normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
-    memory: MemoryConfig | None = None
+
+    @property
+    def schedule(self) -> Schedule:
+        """The number and time of updates. Without target networks, stored returns follow V at about the given rate."""
+        return super().schedule._replace(warmup_episodes=self.warmup_episodes, target_rate=0.005)
 
 
 class HeadForm(NamedTuple):
@@ -83,6 +82,8 @@ class VRACER(Learner):
     Retrace returns are stored with every step (`StoredReturns`). Without ReF-ER, the only bound on ρ is |log ρ| ≤ 7.
     """
 
+    config: VRACERConfig
+    exploration: PolicyDraws
     supports_refer = True
 
     def __init__(self, config: VRACERConfig, setting: LearnerSetting) -> None:
@@ -91,15 +92,15 @@ class VRACER(Learner):
         shapes = {"network": Shape((task.observation_size, *config.hidden, outputs), activation=config.activation)}
         super().__init__(config, setting, shapes, {"network": rate}, scheme="xavier", output_scale=0.1)
         self.network, self.deviation = self.networks["network"], self.free_numbers(math.log(config.first_sigma), a)
-        self.networks = {"network": self.network, "log_sigma": self.deviation}
-        self.adams["log_sigma"] = make_adam(self.deviation, 0.0 if config.sigma == "fixed" else rate, **self._adam)
-        numbers = self.deviation.network
-        self._spread = TrainState(numbers, numbers, self.adams["log_sigma"], self.deviation.tape(1))
+        self.networks["log_sigma"], spread_rate = self.deviation, 0.0 if config.sigma == "fixed" else rate
+        self.networks.adams["log_sigma"] = make_adam(self.deviation.parameters, spread_rate, config.adam)
+        self._spread = self.train_state("log_sigma", 1)
         self._policy = self.train_state("network")
         self._successors = self.memory.tape("network", SUCCESSORS)
         factor = self.normaliser.rewards.factor
-        self.traces = StoredReturns(self.refer, self.steps, len(setting.members), task.discount, factor)
-        self.first_value = FirstValue(len(setting.members), task.discount)
+        members, refer = len(setting.members), self.density.refer
+        self.traces: StoredReturns = StoredReturns(refer, self.steps, members, task.discount, factor)
+        self.first_value = FirstValue(members, task.discount)
         self.fields = {**dict.fromkeys(BEHAVIOUR, a), **self.memory.fields}
         self.metric_names = self.memory.metric_names(("kl", "far", "beta", "sigma"))
 
@@ -165,7 +166,8 @@ class VRACER(Learner):
         pi = [np.asarray(head, np.float64) for head in self._heads(stored["observation"], stored.get(FIELD))[1:]]
         kl = divergence(*pi, *(stored[name].astype(np.float64) for name in BEHAVIOUR))
         sigma = elementwise.exp(pi[1]).mean(axis=(1, 2))
-        return {"kl": kl.mean(axis=1), "far": self.traces.fraction, "beta": self.refer.beta.copy(), "sigma": sigma}
+        beta = self.density.refer.beta.copy()
+        return {"kl": kl.mean(axis=1), "far": self.traces.fraction, "beta": beta, "sigma": sigma}
 
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
         """Do one update, and return the TD errors Q_ret − V and the values from which stored returns are updated."""
@@ -177,7 +179,7 @@ class VRACER(Learner):
         assert batch.traces is not None
         form = HeadForm(config.sigma != "network", config.bounded)
         nets = self._policy, self._successors, self._spread
-        x, rules = self.experiences(batch, first), self.refer.rules(first)
+        x, rules = self.experiences(batch, first), self.density.refer.rules(first)
         update_members(*nets, form, x, batch.traces, rules, first, delta, rho, value, bootstrap)
         return {"td_error": delta, "rho": rho, "value": value, "bootstrap": bootstrap}
 
@@ -187,7 +189,7 @@ class VRACER(Learner):
         self.first_value.taken[:] = True
 
     def _extra_state(self) -> dict[str, np.ndarray]:
-        own = {"noise": self.exploration.drawn, "beta": self.refer.beta}
+        own = {"noise": self.exploration.drawn, "beta": self.density.refer.beta}
         return {**super()._extra_state(), **own, **self.first_value.state_dict(), **self.traces.state_dict()}
 
 

@@ -2,20 +2,21 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from replaybench.controllers.networks.adam import AdamSettings
 from replaybench.data.batch import ReplayBatch as Batch
 from replaybench.runtime.arrays import Bools, Floats, Integers
-from replaybench.runtime.configuration import Discount, Positive, Settings, Within
+from replaybench.runtime.configuration import Betas, Discount, Number, Positive, Settings, Within
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.kernel import kernel
 from replaybench.runtime.streams import Stream
 
-__all__ = ["Actions", "Batch", "LearnerSetting", "NormaliseConfig", "Task"]
+__all__ = ["Actions", "Batch", "LearnerConfig", "LearnerSetting", "NormaliseConfig", "Schedule", "Task"]
 
 LEAST_DEVIATION: Final = 1e-2
 """Smallest standard deviation by which observations are divided, for observations that have not varied yet."""
@@ -44,6 +45,63 @@ class NormaliseConfig(Settings):
         super().__post_init__()
         if self.clip is not None and not self.observations:
             raise UserError("normalise: clip bounds normalised observations; set observations = true, or leave it out")
+
+
+class Schedule(NamedTuple):
+    """The number and time of a learner's updates, and the experiences that an update needs.
+
+    Attributes:
+        batch_size: Number of samples in a batch of each member.
+        replays_per_experience: Mean number of replays of an experience.
+        segment: Number of successive steps that are stored and sampled as a whole.
+        n_step: Largest number of steps over which rewards are summed in the target of a value.
+        window: Largest number of successive steps that are replayed with each sample, including the sample.
+        warmup_episodes: Number of episodes (iterations, if updates follow a fixed number of steps) before the first
+            update.
+        on_policy: Whether each update phase begins with an update on the newest experiences.
+        target_rate: Fraction by which targets of values approach the present values in an update, such as the τ of
+            target networks. None if it is unknown. Offline replay then does not check for extrapolated values.
+    """
+
+    batch_size: int
+    replays_per_experience: float
+    segment: int = 1
+    n_step: int = 1
+    window: int = 1
+    warmup_episodes: int = 0
+    on_policy: bool = False
+    target_rate: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnerConfig(Settings):
+    """The settings that every learner has. The settings of a learner derive from this class."""
+
+    batch_size: Number = 64
+    replays_per_experience: Positive = 32.0
+    normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
+
+    @property
+    def schedule(self) -> Schedule:
+        """The number and time of updates. Subclasses replace the values that their settings determine."""
+        return Schedule(self.batch_size, self.replays_per_experience)
+
+    @property
+    def adam(self) -> AdamSettings:
+        """Settings of the optimisers of all networks."""
+        return AdamSettings()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdamConfig(LearnerConfig):
+    """Settings of learners whose settings include those of Adam."""
+
+    betas: Betas = (0.9, 0.999)
+    epsilon: Positive = 1e-8
+
+    @property
+    def adam(self) -> AdamSettings:
+        return AdamSettings(self.betas, self.epsilon)
 
 
 class ObservationNormaliser:

@@ -6,13 +6,13 @@ compute importance weights and divergences from past policies (Novati & Koumouts
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from dataclasses import dataclass, field
+from typing import Annotated, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.interface.agent import LearnerSetting
+from replaybench.controllers.interface.agent import LearnerConfig, LearnerSetting
 from replaybench.controllers.interface.noise import (
     Exploration,
     Explored,
@@ -59,7 +59,7 @@ class ParameterNoise(Settings):
     adaptations: Number = 1
 
 
-class RunningParameterNoise:
+class RunningParameterNoise(Exploration):
     """The parameter noise of every member (independent learner), and the actors with noise.
 
     Attributes:
@@ -86,10 +86,10 @@ class RunningParameterNoise:
         rule = config.target, config.factor, config.adaptations
         _disturb(both, self.noisy, self.stream.state, *seen, members, *rule, self.sigma, self.distance)
 
-    def advance(self, observation: Any, active: Bools) -> None:
+    def advance(self, observation: AnyFloats, active: Bools) -> None:
         _remember_observations(self.recent, self.seen, np.ascontiguousarray(observation, self.recent.dtype), active)
 
-    def disturb(self, action: Any, observation: Any) -> Explored:
+    def disturb(self, action: AnyFloats, observation: AnyFloats) -> Explored:
         explored = self.disturbed(observation[:, None])[:, 0].astype(np.float32)
         return Explored(explored, np.abs(explored - action).sum(axis=1))
 
@@ -162,6 +162,13 @@ __all__ = ["ExplorationConfig", "GaussianNoise", "ParameterNoise", "ProcessNoise
 
 ExplorationConfig: TypeAlias = ProcessNoise | GaussianNoise | ParameterNoise
 """Settings of exploration. In a table of settings, `form` selects one of these classes, by default the first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeterministicConfig(LearnerConfig):
+    """Settings of learners with a deterministic policy, to whose actions exploration adds noise."""
+
+    exploration: ExplorationConfig = field(default_factory=ProcessNoise)
 
 
 def make_exploration(config: ExplorationConfig, setting: LearnerSetting, actor: Population) -> Exploration:

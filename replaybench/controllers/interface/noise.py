@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from scipy.special import ndtr, ndtri
 
 from replaybench.controllers.interface.agent import LearnerSetting
 from replaybench.runtime import elementwise
-from replaybench.runtime.arrays import Bools, Floats, Floats32
+from replaybench.runtime.arrays import AnyFloats, Bools, Floats, Floats32
 from replaybench.runtime.configuration import NonNegative, Number, Positive, Settings, Share
 from replaybench.runtime.kernel import kernel
 from replaybench.runtime.streams import Stream, next_double, next_normal
@@ -31,24 +31,28 @@ class Explored(NamedTuple):
     extras: Mapping[str, Floats32] = MappingProxyType({})
 
 
-class Exploration(Protocol):
-    """The interface of exploration that modifies the actions of deterministic policies."""
+class Exploration:
+    """Base class of exploration: noise on the actions of deterministic policies, or draws of stochastic policies."""
+
+    stream: Stream
 
     def start_episode(self, episode: int, members: Bools) -> None:
         """Begin training episode number `episode` (from 0) of the members for which `members` `[M]` is true."""
 
-    def advance(self, observation: Any, active: Bools) -> None:
+    def advance(self, observation: AnyFloats, active: Bools) -> None:
         """Draw the random numbers of the next step, for members that are `active` `[M]` only.
 
         `observation` `[M, S]` is normalised. No numbers are drawn for other members, so that the episodes of a member
         do not depend on the lengths of other members' episodes.
         """
 
-    def disturb(self, action: Any, observation: Any) -> Explored:
+    def disturb(self, action: AnyFloats, observation: AnyFloats) -> Explored:
         """Return the policy's actions `[M, A]` with exploration noise, at normalised observations `[M, S]`."""
+        raise NotImplementedError
 
     def state_dict(self) -> dict[str, NDArray[np.generic]]:
         """Return the arrays on which the next random numbers depend. A resumed run overwrites these arrays."""
+        return {"stream": self.stream.state}
 
 
 @kernel
@@ -69,21 +73,15 @@ def draw_uniform(stream: NDArray[np.uint64], active: Bools, drawn: Floats) -> No
                 drawn[m, i] = next_double(stream[m])
 
 
-class PolicyDraws:
+class PolicyDraws(Exploration):
     """The random numbers of stochastic policies, in the array `drawn` `[M, width]` for M members."""
 
     def __init__(self, setting: LearnerSetting, width: int, draw: Callable[..., None] = draw_normal) -> None:
         self.stream, self._draw = setting.stream("exploration"), draw
         self.drawn = np.zeros((len(setting.members), width))
 
-    def start_episode(self, episode: int, members: Bools) -> None:
-        """Do nothing. New random numbers are drawn in every step, not once per episode."""
-
-    def advance(self, observation: Any, active: Bools) -> None:
+    def advance(self, observation: AnyFloats, active: Bools) -> None:
         self._draw(self.stream.state, active, self.drawn)
-
-    def state_dict(self) -> dict[str, NDArray[np.generic]]:
-        return {"stream": self.stream.state}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +107,7 @@ class ProcessNoise(Settings):
     per_second: bool = False
 
 
-class RunningProcess:
+class RunningProcess(Exploration):
     """The temporally correlated noise of every member, and its amplitude in the current episode."""
 
     def __init__(self, config: ProcessNoise, root: int, members: Sequence[int], actions: int, frequency: float) -> None:
@@ -128,14 +126,14 @@ class RunningProcess:
         self.u[members] = 0.0
         self.amplitude[members] = decayed(config.first_amplitude, config.last_amplitude, config.decay_episodes, episode)
 
-    def advance(self, observation: Any, active: Bools) -> None:
+    def advance(self, observation: AnyFloats, active: Bools) -> None:
         _advance_process(self.u, self.stream.state, active, self.diffusion, self.friction)
 
-    def disturb(self, action: Any, observation: Any) -> Explored:
+    def disturb(self, action: AnyFloats, observation: AnyFloats) -> Explored:
         return disturbed(action, self.amplitude, self.u, 1.0, 1.0)
 
     def state_dict(self) -> dict[str, NDArray[np.generic]]:
-        return {"stream": self.stream.state, "u": self.u, "amplitude": self.amplitude}
+        return {**super().state_dict(), "u": self.u, "amplitude": self.amplitude}
 
 
 def decayed(first: float, last: float, episodes: int, episode: int) -> float:
@@ -203,7 +201,7 @@ class GaussianNoise(Settings):
     clip: bool = False
 
 
-class RunningGaussian:
+class RunningGaussian(Exploration):
     """The Gaussian noise of M members. `sigma` `[M, 1]` is the standard deviation of the noise before truncation."""
 
     def __init__(self, config: GaussianNoise, root: int, members: Sequence[int], actions: int) -> None:
@@ -217,7 +215,7 @@ class RunningGaussian:
         last = config.sigma if config.last_sigma is None else config.last_sigma
         self.sigma[members] = decayed(config.sigma, last, config.decay_episodes, episode)
 
-    def advance(self, observation: Any, active: Bools) -> None:
+    def advance(self, observation: AnyFloats, active: Bools) -> None:
         bound = self.config.truncate
         if bound is None:
             draw_normal(self.stream.state, active, self.noise)
@@ -226,7 +224,7 @@ class RunningGaussian:
             draw_uniform(self.stream.state, active, uniform)
             self.noise[active] = truncated_normal(uniform, bound)[active]
 
-    def disturb(self, action: Any, observation: Any) -> Explored:
+    def disturb(self, action: AnyFloats, observation: AnyFloats) -> Explored:
         """Return actions with noise. If they are not clipped, `extras` has the mean and log σ of their density."""
         explored = disturbed(action, self.sigma[:, 0], self.noise, np.inf, 1.0 if self.config.clip else np.inf)
         if self.config.clip:
@@ -236,7 +234,7 @@ class RunningGaussian:
         return explored._replace(extras=density)
 
     def state_dict(self) -> dict[str, NDArray[np.generic]]:
-        return {"stream": self.stream.state, "noise": self.noise, "sigma": self.sigma}
+        return {**super().state_dict(), "noise": self.noise, "sigma": self.sigma}
 
 
 def truncated_normal(uniform: Floats, bound: float) -> Floats:
@@ -266,6 +264,6 @@ class RandomActions:
         """Draw a new action for each active member."""
         draw_uniform(self.stream.state, active, self._uniform)
 
-    def explored(self, greedy: Any) -> Explored:
+    def explored(self, greedy: AnyFloats) -> Explored:
         """Return the latest random action of each member, and the distance from the `greedy` action."""
         return Explored(self.action, np.abs(self.action - greedy).sum(axis=1).astype(np.float32))

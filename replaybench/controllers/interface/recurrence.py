@@ -4,11 +4,11 @@ For feed-forward networks, the state is empty. Learners therefore need no separa
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
-from replaybench.controllers.interface.agent import Batch
+from replaybench.controllers.interface.agent import Batch, LearnerConfig, Schedule
 from replaybench.controllers.interface.noise import Explored
 from replaybench.controllers.networks.mlp import PopulationMLP
 from replaybench.controllers.networks.network import AnyTape, Inputs, MemoryConfig, Population
@@ -17,6 +17,17 @@ from replaybench.runtime.arrays import AnyFloats, Bools
 
 FIELD = "memory"
 """Name of the stored field with recurrent states. A sampled window contains the state before its first step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecurrentConfig(LearnerConfig):
+    """Settings of learners whose networks can begin with LSTM layers."""
+
+    memory: MemoryConfig | None = None
+
+    @property
+    def schedule(self) -> Schedule:
+        return super().schedule._replace(window=1 if self.memory is None else self.memory.steps)
 
 
 class Memory:
@@ -29,11 +40,10 @@ class Memory:
         before: States before the current step of each member, shape `[M, H]`.
         after: States after the current step of each member, shape `[M, H]`.
         fields: Width of each field to store with an experience, by name. It is empty if states are not stored.
-        window: Number of successive steps that are replayed with each sample, including the sample.
     """
 
     def __init__(self, config: MemoryConfig | None, networks: Mapping[str, Population]) -> None:
-        self.config, self.networks = config, dict(networks)
+        self.config, self.networks = config, networks
         self.spans: dict[str, slice] = {}
         self.size = 0
         for name, network in networks.items():
@@ -45,7 +55,6 @@ class Memory:
         self.before, self.after = (np.zeros((len(any_network.parameters), self.size), self.dtype) for _ in range(2))
         self.stored = config is not None and config.start == "stored"
         self.fields = {FIELD: self.size} if self.stored else {}
-        self.window = 1 if config is None else config.steps
 
     @property
     def state(self) -> AnyFloats | None:
@@ -105,7 +114,7 @@ class Memory:
         """Return the given names of metrics, without `kl` (divergence) if recurrent states are not stored."""
         return names if self.config is None or self.stored else tuple(name for name in names if name != "kl")
 
-    def inputs(self, batch: Batch, normalise: Callable[[Any], Any]) -> tuple[Inputs, Inputs]:
+    def inputs(self, batch: Batch, normalise: Callable[[AnyFloats], AnyFloats]) -> tuple[Inputs, Inputs]:
         """Return the inputs of the networks at the sampled steps of a batch, and at the steps after them."""
         if not self.size:
             return normalise(batch.observation), normalise(batch.next_observation)

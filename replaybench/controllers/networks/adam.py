@@ -16,6 +16,17 @@ _TINY = 1e-30
 moments of inactive units would become subnormal numbers, with which arithmetic is ten times slower."""
 
 
+class AdamSettings(NamedTuple):
+    """The settings that Adam has for all networks of a learner.
+
+    `clip` is the bound on the Euclidean norm of each member's gradient, or None.
+    """
+
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-8
+    clip: float | None = None
+
+
 class Adam(NamedTuple):
     """The moments and settings of Adam for a network that M members have.
 
@@ -41,21 +52,11 @@ class Adam(NamedTuple):
     penalised: Integers
 
 
-def make_adam(
-    network: Any,
-    learning_rate: float,
-    *,
-    betas: tuple[float, float] = (0.9, 0.999),
-    epsilon: float = 1e-8,
-    l2: float = 0.0,
-    coupled: bool = True,
-    clip: float | None = None,
-) -> Adam:
-    """Return the Adam optimiser of a network, with zero moments."""
-    zeros = np.zeros_like(network.parameters)
-    bound = np.inf if clip is None else clip
+def make_adam(parameters: AnyFloats, learning_rate: float, settings: AdamSettings) -> Adam:
+    """Return the Adam optimiser of `parameters` `[M, P]`, with zero moments and without weight decay."""
+    zeros, bound = np.zeros_like(parameters), np.inf if settings.clip is None else settings.clip
     everywhere = np.empty((0, 2), np.int64)
-    return Adam(zeros, zeros.copy(), learning_rate, *betas, epsilon, l2, coupled, bound, everywhere)
+    return Adam(zeros, zeros.copy(), learning_rate, *settings.betas, settings.epsilon, 0.0, True, bound, everywhere)
 
 
 @kernel

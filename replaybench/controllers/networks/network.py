@@ -7,13 +7,14 @@ network are one row of an array.
 """
 
 import dataclasses
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
 from numba.extending import overload
 from numpy.typing import DTypeLike
 
-from replaybench.controllers.networks.adam import Adam
+from replaybench.controllers.networks.adam import Adam, AdamSettings, make_adam
 from replaybench.controllers.networks.lstm import LSTMShape
 from replaybench.controllers.networks.mlp import Network, PopulationMLP, Shape, Tape, backward, forward
 from replaybench.controllers.networks.recurrent import (
@@ -94,6 +95,44 @@ def make_network(config: MemoryConfig | None, shape: Shape, members: int, dtype:
     trunk = LSTMShape(shape.sizes[0], config.layers, config.units, config.forget_bias)
     head = dataclasses.replace(shape, sizes=(0, *shape.sizes[1:]), actions=config.units + shape.actions, inject=0)
     return PopulationRecurrent(RecurrentShape(trunk, head), members, dtype)
+
+
+class Networks(dict[str, Population]):
+    """The networks of a learner by name, with their target networks and optimisers.
+
+    Attributes:
+        targets: The target networks, each under the name of its network.
+        adams: The Adam optimisers of the networks and of other trained parameters, by name.
+    """
+
+    def __init__(
+        self, memory: MemoryConfig | None, shapes: Mapping[str, Shape], rates: Mapping[str, float],
+        targets: Iterable[str], adam: AdamSettings, members: int, dtype: DTypeLike,
+    ) -> None:  # fmt: skip
+        super().__init__({name: make_network(memory, shape, members, dtype) for name, shape in shapes.items()})
+        self.targets = {name: make_network(memory, shapes[name], members, dtype) for name in targets}
+        self.adams = {name: make_adam(network.parameters, rates[name], adam) for name, network in self.items()}
+
+    def copy_to_targets(self) -> None:
+        """Set the parameters of target networks to those of their networks."""
+        for name, target in self.targets.items():
+            target.parameters[:] = self[name].parameters
+
+    def named_weights(self) -> dict[str, AnyFloats]:
+        """Return views of the weights `[M, in, out]` and biases `[M, out]` of all networks, by name."""
+        return {key: array for name, network in self.items() for key, array in network.named_weights(name).items()}
+
+    def trained(self) -> dict[str, AnyFloats]:
+        """Return the arrays that updates change, by name.
+
+        These are the P parameters of each network and target network, and the moments of Adam, with shape `[M, P]`.
+        """
+        return {
+            **{name: network.parameters for name, network in self.items()},
+            **{f"{name}_target": target.parameters for name, target in self.targets.items()},
+            **{f"{name}_first": adam.first for name, adam in self.adams.items()},
+            **{f"{name}_second": adam.second for name, adam in self.adams.items()},
+        }
 
 
 def evaluate(net: Approximator, m: int, tape: AnyTape, x: Inputs, action: AnyFloats, out: AnyFloats) -> None:

@@ -72,7 +72,7 @@ def algorithm3(agent: ACER, drawn: Any) -> dict[str, np.ndarray]:
     """Return the gradients of member 0, one step after the other as the paper writes it."""
     config, task, sigma = agent.config, agent.task, agent.config.sigma
     policy, average, value, advantage = map(
-        TorchNet, (agent.policy_network, agent.average, agent.value_network, agent.advantage)
+        TorchNet, (agent.policy_network, agent.networks.targets["policy"], agent.value_network, agent.advantage)
     )
     stream = agent.draws.state[0].copy()
     c = config.truncate_at if config.truncation else np.inf
@@ -192,7 +192,7 @@ def draw_discrete(rng: np.random.Generator, shape: tuple[int, ...]) -> dict[str,
 def algorithm2(agent: ACERDiscrete, drawn: Any) -> dict[str, np.ndarray]:
     """Return the gradients of member 0, one step after the other as the paper writes it."""
     config, task = agent.config, agent.task
-    policy, average, critic = map(TorchNet, (agent.policy_network, agent.average, agent.critic))
+    policy, average, critic = map(TorchNet, (agent.policy_network, agent.networks.targets["policy"], agent.critic))
     c = config.truncate_at if config.truncation else np.inf
     total, errors = float(LENGTHS.sum()), np.zeros(B)
     for b, length in enumerate(LENGTHS):
@@ -260,9 +260,9 @@ each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_gradients_are_those_of_algorithms_2_and_3(kind: Kind, variant: str) -> None:
     """All networks, float64, to 1e-11: with c = 1.2 and δ = 0.1, corrections and projections are at work."""
     agent = kind.make(dtype=np.float64, truncate_at=1.2, delta=0.1, average=0.9, **kind.variants[variant])
-    apart = np.random.Generator(np.random.PCG64(1)).normal(size=agent.average.parameters.shape)
-    agent.average.parameters += (0.05 if kind.name == "ACER" else 0.2) * apart
-    drawn, average = segments(kind.draw, 1, 0, np.float64), agent.average.parameters.copy()
+    apart = np.random.Generator(np.random.PCG64(1)).normal(size=agent.networks.targets["policy"].parameters.shape)
+    agent.networks.targets["policy"].parameters += (0.05 if kind.name == "ACER" else 0.2) * apart
+    drawn, average = segments(kind.draw, 1, 0, np.float64), agent.networks.targets["policy"].parameters.copy()
     expected = kind.algorithm(agent, drawn)
     td_error = agent.update(drawn)["td_error"]
     np.testing.assert_allclose(td_error[0], expected["error"], atol=1e-12)
@@ -271,7 +271,7 @@ def test_gradients_are_those_of_algorithms_2_and_3(kind: Kind, variant: str) -> 
         assert scale > 0 or (name == "advantage" and agent.config.trajectory_weights)
         np.testing.assert_allclose(network.gradient[0], expected[name], atol=1e-11 * max(scale, 1), err_msg=name)
     followed = 0.9 * average + 0.1 * agent.policy_network.parameters
-    np.testing.assert_allclose(agent.average.parameters, followed)
+    np.testing.assert_allclose(agent.networks.targets["policy"].parameters, followed)
 
 
 @each_kind
@@ -280,7 +280,7 @@ def test_padding_has_no_influence(kind: Kind) -> None:
     short, long = kind.make(8), kind.make(8, segment=K + 3)
     for update in range(5):
         for agent in (short, long):
-            agent.update(segments(kind.draw, 8, update, steps=agent.segment))
+            agent.update(segments(kind.draw, 8, update, steps=agent.schedule.segment))
     rtol, atol = (1e-5, 1e-7) if kind.name == "ACER" else (0.0, 0.0)  # probabilities have no such sums
     for name, array in short.state_dict().items():
         # A constant added to A leaves Q̃ as it is: the gradient of A's last bias is rounding, which Adam makes large.

@@ -27,8 +27,8 @@ def test_update_equals_stable_baselines3(monkeypatch: pytest.MonkeyPatch) -> Non
     }
     peer = PeerDDPG("MlpPolicy", Box(), policy_kwargs=policy, gamma=0.95, tau=0.005, learning_rate=1e-3, device="cpu")
     pairs = [
-        (ours.actor, peer.actor.mu), (ours.targets["actor"], peer.actor_target.mu),
-        (ours.critic, peer.critic.q_networks[0]), (ours.targets["critic"], peer.critic_target.q_networks[0]),
+        (ours.actor, peer.actor.mu), (ours.networks.targets["actor"], peer.actor_target.mu),
+        (ours.critic, peer.critic.q_networks[0]), (ours.networks.targets["critic"], peer.critic_target.q_networks[0]),
     ]  # fmt: skip
     in_double(peer, pairs, monkeypatch)
     check_updates(pairs, lambda _, drawn: train(ours, peer, drawn))
@@ -40,7 +40,7 @@ def test_gradients_are_clipped_per_member() -> None:
     drawn.reward[1] *= 1e-8
     clipped.update(drawn)
     norms = np.linalg.norm(clipped.critic.gradient.astype(np.float64), axis=1)
-    first = np.linalg.norm(clipped.adams["critic"].first.astype(np.float64), axis=1) / 0.1
+    first = np.linalg.norm(clipped.networks.adams["critic"].first.astype(np.float64), axis=1) / 0.1
     np.testing.assert_allclose(first, np.minimum(norms, 1e-3), rtol=1e-4)
     assert norms[0] > 1e-3
 
@@ -66,6 +66,7 @@ def test_l2_of_the_weights_is_part_of_the_loss_and_spares_biases_and_gains() -> 
         DDPG(DDPGConfig(l2=l2, l2_form="weights", layer_norm=True), LearnerSetting(TASK, 0, range(2), dtype=np.float64))
         for l2 in (0.0, 0.1)
     )
+    assert isinstance(decaying.critic, PopulationMLP)
     expected = PopulationMLP(decaying.critic.shape, 2, np.float64)
     expected.parameters[:] = 0.1 * decaying.critic.parameters
     for name, array in expected.named_weights("").items():
@@ -73,7 +74,7 @@ def test_l2_of_the_weights_is_part_of_the_loss_and_spares_biases_and_gains() -> 
     for agent in (plain, decaying):
         agent.update(batch(2, 0, np.float64))
     # The first moment of one gradient is a tenth of it.
-    found = (decaying.adams["critic"].first - plain.adams["critic"].first) / 0.1
+    found = (decaying.networks.adams["critic"].first - plain.networks.adams["critic"].first) / 0.1
     np.testing.assert_allclose(found, expected.parameters, atol=1e-12)
 
 
@@ -104,7 +105,7 @@ def test_update_of_td3_equals_stable_baselines3(alpha: float | None, monkeypatch
     pairs = [
         (nets[name], module)
         for nets, actor, critic in (
-            (ours.networks, peer.actor, peer.critic), (ours.targets, peer.actor_target, peer.critic_target),
+            (ours.networks, peer.actor, peer.critic), (ours.networks.targets, peer.actor_target, peer.critic_target),
         )
         for name, module in (("actor", actor.mu), ("critic1", critic.q_networks[0]), ("critic2", critic.q_networks[1]))
     ]  # fmt: skip
@@ -122,7 +123,7 @@ def test_update_of_td3_equals_stable_baselines3(alpha: float | None, monkeypatch
 
 def test_td_error_is_the_mean_of_both_critics() -> None:
     agent, drawn = TD3(TD3Config(batch_size=B, smoothing=0.0), LearnerSetting(TASK, 0, range(2))), batch(2, 0)
-    nets, targets = agent.networks, agent.targets
+    nets, targets = agent.networks, agent.networks.targets
     after = targets["actor"](drawn.next_observation)
     future = np.minimum(*(targets[name](drawn.next_observation, after) for name in ("critic1", "critic2")))
     y = 0.01 * drawn.reward + 0.95 * (1.0 - drawn.terminated) * future

@@ -41,7 +41,7 @@ def test_update_equals_stable_baselines3(monkeypatch: pytest.MonkeyPatch, huber:
         "MlpPolicy", Discrete(), gamma=0.95, learning_rate=1e-3, max_grad_norm=np.inf, device="cpu",
         policy_kwargs={"net_arch": [64, 64], "optimizer_kwargs": {"eps": 1e-8}},
     )  # fmt: skip
-    pairs = [(ours.critic, peer.q_net.q_net), (ours.targets["critic"], peer.q_net_target.q_net)]
+    pairs = [(ours.critic, peer.q_net.q_net), (ours.networks.targets["critic"], peer.q_net_target.q_net)]
     in_double(peer, pairs, monkeypatch)
     if huber is None:
         monkeypatch.setattr(
@@ -59,10 +59,10 @@ def test_update_equals_stable_baselines3(monkeypatch: pytest.MonkeyPatch, huber:
 @pytest.mark.parametrize("double", [False, True])
 def test_td_error_takes_the_action_of_the_right_network(double: bool) -> None:
     agent = DQN(DQNConfig(levels=LEVELS, double=double, batch_size=B), LearnerSetting(TASK, 0, range(2)))
-    agent.targets["critic"].parameters[:] = -agent.critic.parameters[:, ::-1]
+    agent.networks.targets["critic"].parameters[:] = -agent.critic.parameters[:, ::-1]
     drawn = batch(2, 0)
     index = choose(agent, drawn)
-    slow, judge = agent.targets["critic"](drawn.next_observation), agent.critic(drawn.next_observation)
+    slow, judge = agent.networks.targets["critic"](drawn.next_observation), agent.critic(drawn.next_observation)
     best = (judge if double else slow).argmax(axis=2)
     assert (judge.argmax(axis=2) != slow.argmax(axis=2)).any()
     future = np.take_along_axis(slow, best[:, :, None], axis=2)[:, :, 0]
@@ -119,7 +119,7 @@ def test_update_equals_torch(half: bool, bounded: bool, diagonal: Any) -> None:
     """Five updates in float64: temporal differences by the formula, weights by autograd, Adam and the slow copy."""
     config = NAFConfig(hidden=(7, 5), half=half, bounded=bounded, diagonal=diagonal, tau=0.2, batch_size=B)
     agent = NAF(config, LearnerSetting(TASK, 0, range(1), dtype=np.float64))
-    net, slow = TorchNet(agent.network), TorchNet(agent.targets["network"])
+    net, slow = TorchNet(agent.network), TorchNet(agent.networks.targets["network"])
     adam = torch.optim.Adam(net.leaves, lr=config.learning_rate)
     for update in range(5):
         drawn = batch(1, update, np.float64)
@@ -140,7 +140,7 @@ def test_update_equals_torch(half: bool, bounded: bool, diagonal: Any) -> None:
         for target, source in zip(slow.leaves, net.leaves, strict=True):
             target.data = 0.8 * target.data + 0.2 * source.data
         np.testing.assert_allclose(agent.update(drawn)["td_error"][0], delta.detach().numpy(), rtol=1e-9, atol=1e-12)
-    for ours, theirs in ((agent.network, net), (agent.targets["network"], slow)):
+    for ours, theirs in ((agent.network, net), (agent.networks.targets["network"], slow)):
         np.testing.assert_allclose(ours.parameters[0], theirs.parameters(), rtol=1e-8, atol=1e-11)
 
 

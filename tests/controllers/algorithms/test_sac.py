@@ -34,7 +34,7 @@ def test_present_version_equals_stable_baselines3(monkeypatch: pytest.MonkeyPatc
     pairs: list[tuple[Population, torch.nn.Module]] = [(ours.networks["actor"], actor)]
     for i, name in enumerate(CRITICS):
         pairs += [(ours.networks[name], peer.critic.q_networks[i])]
-        pairs += [(ours.targets[name], peer.critic_target.q_networks[i])]
+        pairs += [(ours.networks.targets[name], peer.critic_target.q_networks[i])]
     in_double(peer, pairs, monkeypatch)
     split(peer.actor, output)
     start = torch.tensor([0.5], dtype=torch.float64)
@@ -108,12 +108,15 @@ def test_first_version_equals_automatic_differentiation() -> None:
     ours = SAC(FIRST, LearnerSetting(TASK, 0, range(1), dtype=np.float64))
     theirs = {name: TorchNet(network) for name, network in ours.networks.items()}
     adams = {name: torch.optim.Adam(net.leaves, lr=1e-3, eps=1e-8) for name, net in theirs.items()}
-    slow, stream = TorchNet(ours.targets["value"]), Stream(0, range(1), "update")
+    slow, stream = TorchNet(ours.networks.targets["value"]), Stream(0, range(1), "update")
     for update in range(10):
         drawn = off_policy_batch(1, update, np.float64)
         first_version(theirs, adams, slow, drawn, torch.tensor(stream.normal(B * A).reshape(B, A)))
         ours.update(drawn)
-        for network, net in [*((ours.networks[name], theirs[name]) for name in theirs), (ours.targets["value"], slow)]:
+        for network, net in [
+            *((ours.networks[name], theirs[name]) for name in theirs),
+            (ours.networks.targets["value"], slow),
+        ]:
             np.testing.assert_allclose(network.parameters[0], net.parameters(), rtol=0, atol=1e-9)
 
 

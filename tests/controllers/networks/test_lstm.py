@@ -152,7 +152,7 @@ def memory(start: Any = "stored", window: int = 3) -> MemoryConfig:
 
 def batch(agent: Any, seed: int) -> Any:
     """Random samples with windows of all lengths."""
-    kind, steps, rng = agent.memory.dtype, agent.window, np.random.Generator(np.random.PCG64(seed))
+    kind, steps, rng = agent.memory.dtype, agent.schedule.window, np.random.Generator(np.random.PCG64(seed))
     drawn, length = off_policy_batch(1, seed, kind), 1 + np.arange(B)[None] % steps
     observation = rng.normal(size=(1, B, steps, S)) * (np.arange(steps)[:, None] < length[:, :, None, None])
     memory = rng.normal(size=(1, B, agent.memory.size if agent.memory.stored else 0))
@@ -194,12 +194,13 @@ class InTorch:
 def test_gradients_of_ddpg_equal_autograd(start: Any) -> None:
     config = DDPGConfig(actor_hidden=(4,), critic_hidden=(7, 3), critic_rate=1e-30, batch_size=B, memory=memory(start))
     agent = DDPG(config, LearnerSetting(TASK, 0, range(1), dtype=np.float64))
-    agent.targets["actor"].parameters[:] *= 0.9
-    agent.targets["critic"].parameters[:] *= 0.8
+    agent.networks.targets["actor"].parameters[:] *= 0.9
+    agent.networks.targets["critic"].parameters[:] *= 0.8
     assert config.memory is not None
     place = agent.memory.spans["critic"].start
-    actor, slow_actor = (InTorch(net, 0, config.memory) for net in (agent.actor, agent.targets["actor"]))
-    critic, slow_critic = (InTorch(net, place, config.memory) for net in (agent.critic, agent.targets["critic"]))
+    actor, slow_actor = (InTorch(net, 0, config.memory) for net in (agent.actor, agent.networks.targets["actor"]))
+    targets = agent.networks.targets
+    critic, slow_critic = (InTorch(net, place, config.memory) for net in (agent.critic, targets["critic"]))
     drawn = batch(agent, 3)
     with torch.no_grad():
         q_next = slow_critic(drawn, slow_actor(drawn, None, True), True)[:, 0]
@@ -338,6 +339,6 @@ def test_without_memory_nothing_is_changed() -> None:
     assert make_network(None, shape, 1, np.float32).shape is shape
     agent = DDPG(DDPGConfig(), LearnerSetting(TASK, 0, range(2)))
     assert agent.greedy() is agent
-    assert agent.window == 1
+    assert agent.schedule.window == 1
     assert not agent.fields
     assert not [name for name in agent.state_dict() if "memory" in name]
