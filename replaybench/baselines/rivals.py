@@ -105,16 +105,18 @@ class Rivals:
 
         Rivals that the plant does not permit are left out.
         """
-        found = {}
-        for name in (*_names(plant, frequency), *self.own):
-            path = _kept_at(plant, frequency, noise, name, self)
-            known = _read(path)
-            if known is None and compute:
-                known = _measure(plant, frequency, noise, name, self)
-                write_cached(path, _KIND, dataclasses.asdict(known))
-            if known is not None:
-                found[name] = known
-        return found
+        names = (*_names(plant, frequency), *self.own)
+        found = {name: self.score(plant, frequency, noise, name, compute=compute) for name in names}
+        return {name: known for name, known in found.items() if known is not None}
+
+    def score(self, plant: Plant, frequency: float, noise: float, name: str, *, compute: bool = True) -> Rival | None:
+        """Return one rival from the cache or, if `compute`, tuned and scored; else return None."""
+        path = _kept_at(plant, frequency, noise, name, self)
+        known = _read(path)
+        if known is None and compute:
+            known = _measure(plant, frequency, noise, name, self)
+            write_cached(path, _KIND, dataclasses.asdict(known))
+        return known
 
     def seconds(self, plant: Plant, frequency: float, noise: float) -> float:
         """Estimate the seconds that the package's rivals of a plant take on one core, as far as they are not stored."""

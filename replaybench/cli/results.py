@@ -250,6 +250,7 @@ def export_policy(
     output: Path | None = None,
     plant: str | None = None,
     learner: str | None = None,
+    rival: Literal["PID", "LQI"] | None = None,
     **cell: Unpack[CellOptions],
 ) -> int:
     """Write a learned policy as C source, PyTorch program or ONNX model, for use without replaybench.
@@ -267,10 +268,19 @@ def export_policy(
             (path/to/file.py:ClassName).
         learner: Use the cell of the run folder with this learner. With a file, this is needed only if the learner is
             your own.
+        rival: Write a tuned PID controller, or linear-quadratic control with integral action, instead of a policy. Only
+            C is possible.
     """
-    from replaybench.exchange.policy_export import export_policy
+    from replaybench.exchange.policy_export import export_policy, export_rival
     from replaybench.experiments.cell_lookup import find_file
 
+    if rival is not None:
+        given = {"member": member, "learner": learner, "strategy": cell.get("strategy"), "seed": cell.get("seed")}
+        given |= {"format": None if format == "c" else format}
+        if names := [f"--{name}" for name, value in given.items() if value is not None]:
+            raise UserError(f"--rival {rival} is C code that does not depend on {', '.join(names)}; leave it out")
+        export_rival(policy, rival, output, plant, noise=cell.get("noise"), frequency=cell.get("frequency"))
+        return 0
     # With a policy file, `learner` does not choose a cell; it names a Python file that may be imported.
     named = learner if policy.is_dir() else None
     chosen, place = find_file(policy, member, "policy", plant=plant, learner=named, **cell)

@@ -10,15 +10,20 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from replaybench.baselines.controllers import run_episode
+from replaybench.baselines.controllers import Controller, run_episode
+from replaybench.baselines.rivals import Rivals, controller
+from replaybench.controllers.policies.c_header import Recorded, Units, c_header
 from replaybench.controllers.policies.c_source import c_source
-from replaybench.controllers.policies.policy import Policy, Units, cost_of, load_policy, memory_of
+from replaybench.controllers.policies.policy import Policy, cost_of, load_policy, memory_of
 from replaybench.data.policy_file import failed_members, members_in, read_policy
 from replaybench.envs.interface.channel_of_plant import describe_channel, describe_spread
 from replaybench.envs.interface.declarations import seen_states
 from replaybench.envs.interface.plant import Plant
+from replaybench.envs.ode.plant import with_equations
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import stored_plant
+from replaybench.exchange.rival_c import check_rival, rival_law
+from replaybench.experiments.cell_lookup import find_condition
 from replaybench.experiments.statistics import interval
 from replaybench.runtime.arrays import Floats, Floats32
 from replaybench.runtime.atomic import atomic_path, new_path, write_text
@@ -83,6 +88,12 @@ def scores(policy: Policy, plant: Plant, origin: Origin, seed: int) -> Floats:
         plant, EPISODES, frequency=float(policy.facts["policy"]["frequency"]), seed=seed, role="evaluation",
         nan_actions="fail", **noise,
     )  # fmt: skip
+    with contextlib.closing(env):
+        return run_episode(_greedy(policy), env)
+
+
+def _greedy(policy: Policy) -> Controller:
+    """Return a policy as a controller for one episode."""
     state = None
 
     def act(observation: Floats32) -> Floats32:
@@ -90,8 +101,7 @@ def scores(policy: Policy, plant: Plant, origin: Origin, seed: int) -> Floats:
         action, state = policy.predict(observation, state)
         return action
 
-    with contextlib.closing(env):
-        return run_episode(act, env)
+    return act
 
 
 def origin_of(path: Path) -> Origin:
@@ -133,8 +143,13 @@ def export_policy(
     if made is not None and (words := "; ".join(filter(None, (describe_channel(made), describe_spread(made))))):
         lines += [f"It was learned with: {words}."]
     if form == "c":
-        source = c_source(policy, name, lines, None if made is None else _units(made, origin.observe))
-        write_text(place, source)
+        units = recorded = None
+        if made is not None:
+            units = units_of(made, origin.observe)
+            recorded = record_episode(
+                _greedy(policy), made, float(policy.facts["policy"]["frequency"]), origin.observe, units
+            )
+        write_text(place, c_source(policy, name, lines, units, recorded))
     else:
         from replaybench.controllers.policies.torch_module import onnx_model, write_torch_program
 
@@ -158,12 +173,53 @@ def export_policy(
     if form == "c":
         memory = f", {4 * remembered:,} bytes of memory kept between steps" if remembered else ""
         print(f"memory   {4 * cost.scratch:,} bytes of stack{memory}, no allocation")
-        written = shlex.quote(str(target))
-        print(f"try it   cc -std=c99 -D{name.upper()}_MAIN -x c {written} -o {name}_test -lm && ./{name}_test")
+        _print_test(target, name)
     else:
         states, memory = policy.agent.task.observation_size, f", memory [N, {remembered}]" if remembered else ""
         print(f"takes    observation [N, {states}], normalised as the learner's{memory}")
         print(f"gives    action [N, {policy.agent.task.action_size}], of the plant's range as -1 to 1{memory}")
+
+
+def export_rival(run: Path, name: str, output: Path | None, plant: str | None, **chosen: float | None) -> None:
+    """Export a tuned PID or an LQI controller of a run folder's plant as C.
+
+    Args:
+        run: Run folder.
+        name: PID or LQI.
+        output: File to write; by default, the name of the rival with the suffix .h in the run folder.
+        plant: Name of the plant, which is needed if there are several or if it is defined in a user's Python file.
+        chosen: Noise and frequency that select a condition of the run folder.
+    """
+    if not run.is_dir():
+        raise UserError(f"{run} is no run folder, in which learners have rivals; leave --rival out")
+    cell = find_condition(run, plant=plant, **chosen)
+    target = output or run / f"{name.lower()}.h"
+    if _form_of(target, None) != "c":
+        raise UserError(f"rivals are exported as C; --output must end in .h, not be {str(target)!r}")
+    place, identifier = new_path(target), _identifier(target)
+    made = stored_plant(cell.plant, plant, cell.parameters)
+    if made is None:
+        own = shlex.quote(cell.plant)
+        raise UserError(f"{cell.plant} is in a Python file; add --plant {own} if you trust that file")
+    ode, units = with_equations(made, name), units_of(made, ())._replace(history=0)  # rivals use no past commands
+    check_rival(ode, name)
+    rival = Rivals(cell.episodes).score(ode, cell.frequency, cell.noise, name)
+    assert rival is not None
+    law = rival_law(ode, cell.frequency, name, rival)
+    act = controller(ode, cell.frequency, name, rival, [0])
+    lines = [f"{name} control of {cell.plant}, by replaybench {VERSION}.", *[f"{rival.note}."] * bool(rival.note)]
+    if channel := describe_channel(made):
+        lines += [f"Channel: {channel}."]
+    write_text(place, c_header(law, identifier, lines, units, record_episode(act, ode, cell.frequency, (), units)))
+    print(f"rival    {target} ({place.stat().st_size / 1e3:.1f} kB), {name}; {ode.episode_metric} {rival.score:.4g}")
+    print(f"gains    {rival.note}" if rival.note else "gains    from the plant's equations")
+    print(f"rate     {cell.frequency:g} Hz, noise {cell.noise:g}")
+    _print_test(target, identifier)
+
+
+def _print_test(target: Path, name: str) -> None:
+    written = shlex.quote(str(target))
+    print(f"try it   cc -std=c99 -D{name.upper()}_MAIN -x c {written} -o {name}_test -lm && ./{name}_test")
 
 
 def _form_of(output: Path, asked: ExportForm | None) -> ExportForm:
@@ -195,13 +251,50 @@ def _provenance(origin: Origin, policy: Policy, member: int) -> list[str]:
     return lines
 
 
-def _units(plant: Plant, observe: Sequence[str]) -> Units:
-    rows = seen_states(plant.name, plant.state_names, observe)
+def units_of(plant: Plant, observe: Sequence[str]) -> Units:
+    """Return the signals of a plant and its channel, of which a controller observes the states named in `observe`."""
+    observed, channel = seen_states(plant.name, plant.state_names, observe), plant.channel
+    places = {
+        velocity: plant.state_names.index(name) for velocity, name in plant.positions_of(channel.differentiate).items()
+    }
+    computed = {row: places[plant.state_names[row]] for row in observed if plant.state_names[row] in places}
+    rows = sorted({*observed, *computed.values()})
     columns = plant.state_center, plant.state_scale, plant.observation_limit
     center, scale, limit = np.array(columns, np.float64)[:, rows]
     names, units = (tuple(values[row] for row in rows) for values in (plant.state_names, plant.state_units))
+    steps = [channel.resolution.get(name, 0.0) for name in names]
     return Units(
         names, units, center, scale, limit if plant.saturates else None, tuple(plant.periodic[row] for row in rows),
         plant.action_names, plant.action_units, *plant.action_range(), plant.action_choices,
-        plant.normalise_action(plant.zero_action), plant.channel.history,
+        plant.normalise_action(plant.zero_action), channel.history, channel.delay,
+        resolution=np.array(steps) if any(steps) else None,
+        positions=tuple(rows.index(computed[row]) if row in computed else -1 for row in rows) if computed else (),
+        observed=tuple(rows.index(row) for row in observed) if computed else (),
     )  # fmt: skip
+
+
+STEPS: Final = 64
+"""Number of control steps of an episode that the self-test of a C header contains."""
+
+
+def record_episode(act: Controller, plant: Plant, frequency: float, observe: Sequence[str], units: Units) -> Recorded:
+    """Return the measured states and the commands in the first `STEPS` control steps of an episode without noise."""
+    given, due = list[Floats](), list[Floats]()
+    env = PopulationEnv(
+        plant, 1, frequency=frequency, seed=_SEED, role="evaluation", observe=observe, nan_actions="fail"
+    )
+    rows = [plant.state_names.index(units.state_names[i]) for i in units.measured]
+    with contextlib.closing(env):
+        observation, _ = env.reset()
+        ended = False
+        while not ended and len(due) < STEPS:
+            measured = env.get_state()["observed"][0, rows]
+            if not np.isfinite(measured).all():
+                break
+            given.append(measured)
+            action = act(observation)
+            due.append(plant.denormalise_action(action[0]))
+            observation, _, terminated, truncated, _ = env.step(action)
+            ended = bool(terminated[0] or truncated[0])
+    late = [max(0, step - plant.channel.sensor_periods(env.dt)) for step in range(len(given))]
+    return Recorded(np.array(given)[late], np.array(due))

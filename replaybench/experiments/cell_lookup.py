@@ -77,17 +77,7 @@ def find_file(
         return path, member
     folder = RunFolder(path)
     cells = cells_of(folder)
-    fitting = _fitting(path, cells, given)
-    if len(fitting) != 1:
-        several = {axis: values for axis in AXES if len(values := _written(fitting, axis)) > 1}
-        if not several:
-            raise UserError(f"{path} holds no cells yet; run its sweep first")
-        remedies = "; ".join(
-            f"{options[axis]} {' or '.join(map(shlex.quote, values[:4]))}{' …' * (len(values) > 4)}"
-            for axis, values in several.items()
-        )
-        raise UserError(f"{len(fitting)} cells of {path} fit; say which: {remedies}")
-    cell = fitting[0]
+    cell = _only(path, _fitting(path, cells, given), options)
     scores = folder.cell(cell.id) / "scores.h5"
     finished = scores.is_file()
     source = shared_from(read_header(scores, "scores").facts) if finished else ""
@@ -103,6 +93,34 @@ def find_file(
     if member is not None:
         raise UserError("--member counts the recordings of a file, --seed names one of a run: leave one out")
     return file, given["seed"] - cell.first_member
+
+
+def find_condition(path: Path, **chosen: Any) -> Cell:
+    """Return a cell of the only plant, noise and control rate in a run folder that have the chosen values.
+
+    Args:
+        path: A run folder.
+        **chosen: Values that select the condition, such as `plant="Magman"` or `noise=0.01`. None accepts every value.
+    """
+    cells = cells_of(RunFolder(path))
+    fitting = _fitting(path, cells, {axis: value for axis, value in chosen.items() if value is not None})
+    conditions = {(cell.plant, cell.noise, cell.frequency): cell for cell in fitting}
+    axes = ("plant", "noise", "frequency")
+    return _only(path, list(conditions.values()), {axis: f"--{axis}" for axis in axes})
+
+
+def _only(path: Path, fitting: Sequence[Cell], options: Mapping[str, str]) -> Cell:
+    """Return the only cell in `fitting`, or raise `UserError` with the options that choose among several."""
+    if len(fitting) != 1:
+        several = {axis: values for axis in options if len(values := _written(fitting, axis)) > 1}
+        if not several:
+            raise UserError(f"{path} holds no cells yet; run its sweep first")
+        remedies = "; ".join(
+            f"{options[axis]} {' or '.join(map(shlex.quote, values[:4]))}{' …' * (len(values) > 4)}"
+            for axis, values in several.items()
+        )
+        raise UserError(f"{len(fitting)} cells of {path} fit; say which: {remedies}")
+    return fitting[0]
 
 
 def find_inspected(path: Path, member: int | None, **chosen: Any) -> tuple[Path, int | None]:

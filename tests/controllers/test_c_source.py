@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from replaybench.controllers.policies.c_header import Recorded, Units
 from replaybench.controllers.policies.c_source import c_source
-from replaybench.controllers.policies.policy import Units, cost_of
+from replaybench.controllers.policies.policy import cost_of
 from tests.helpers.made_policies import SETTINGS, policy_of, predicted
 from tests.helpers.tiers import slow
 
@@ -116,27 +117,28 @@ def test_physical_units_go_in_and_come_out(tmp_path: Path) -> None:
 
 @needs_gcc
 def test_past_actions_are_kept_between_steps(tmp_path: Path) -> None:
-    """A policy of one state and the last action: `past` of the caller and the self-test, compared with `predict`."""
+    """A policy of one state and the last action: `p_step` and the self-test, compared with `predict`."""
     policy, one = policy_of("DDPG"), slice(1)
     fields = ("state_names", "state_units", "center", "scale", "periodic")
     units = UNITS._replace(**{name: getattr(UNITS, name)[one] for name in fields}, limit=None, history=1)
-    text = c_source(policy, "p", [], units)
-    wrappers = "void start(float *past) { p_start(past); }\n"
-    wrappers += "void step(const double *x, float *past, double *u) { p_step(x, past, u); }\n"
-    library = compiled(text + wrappers, tmp_path)
-    past, command = np.empty(2, np.float32), np.empty(2)
-    library.start(past.ctypes.data_as(ctypes.c_void_p))
-    expected = units.neutral.astype(np.float32)
-    for state in np.random.Generator(np.random.PCG64(0)).normal(size=(20, 1)):
-        np.testing.assert_array_equal(past, expected)
-        expected = policy.predict(np.concatenate([(state / np.pi).astype(np.float32), expected]))[0]
-        library.step(*(array.ctypes.data_as(ctypes.c_void_p) for array in (state, past, command)))
-        np.testing.assert_array_equal(command, units.middle + units.half * expected.astype(np.float64))
-    header, program = tmp_path / "p.h", tmp_path / "test"
-    for forget, code in ((False, 0), (True, 1)):
-        header.write_text(text.replace("        p_remember(action, past);\n", "") if forget else text)
-        subprocess.run([*COMPILER, "-DP_MAIN", "-x", "c", str(header), "-o", str(program), "-lm"], check=True)
-        assert subprocess.run([program], check=False, capture_output=True).returncode == code
+    states = np.random.Generator(np.random.PCG64(0)).normal(size=(20, 1))
+    past, commands = units.neutral.astype(np.float32), []
+    for state in states:
+        past = policy.predict(np.concatenate([(state / np.pi).astype(np.float32), past]))[0]
+        commands.append(units.middle + units.half * past.astype(np.float64))
+    text = c_source(policy, "p", [], units, Recorded(states, np.array(commands)))
+    assert self_test(text, tmp_path) == (0, "40 commands: 40 equal")
+    assert self_test(text.replace("? action[i] :", "? 0.0f :"), tmp_path)[0] == 1
+
+
+def self_test(text: str, folder: Path) -> tuple[int, str]:
+    """Compile the self-test of a header `p`, and return its exit status and the first words that it prints."""
+    header, program = folder / "p.h", folder / "test"
+    header.write_text(text)
+    command = [*COMPILER, "-DP_MAIN", "-x", "c", str(header), "-o", str(program), "-lm"]
+    subprocess.run(command, check=True)
+    done = subprocess.run([program], check=False, capture_output=True, text=True)
+    return done.returncode, done.stdout.partition(",")[0]
 
 
 @needs_gcc

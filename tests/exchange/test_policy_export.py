@@ -1,21 +1,30 @@
 """`export-policy` writes the best member's policy, says what it costs, and takes no file's word for a Python file."""
 
+import ctypes
 import dataclasses
 import json
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from replaybench.baselines.controllers import Controller
+from replaybench.baselines.rivals import Rival, Rivals, controller
 from replaybench.controllers.interface.agent import LearnerSetting, Task
-from replaybench.controllers.policies.policy import policy_facts
+from replaybench.controllers.policies.policy import load_policy, policy_facts
 from replaybench.controllers.registry import load_learner
 from replaybench.data.policy_file import read_policy, write_policy
 from replaybench.data.record import write_record
 from replaybench.data.run_folder import RunFolder
+from replaybench.envs.interface.plant import Plant
+from replaybench.envs.ode.pendulum import PendulumDCSC
+from replaybench.envs.population import PopulationEnv
+from replaybench.envs.registry import make_plant
 from replaybench.exchange.policy_export import ExportForm, export_policy
 from replaybench.experiments.cell_lookup import find_file
 from replaybench.runtime.errors import UserError
@@ -44,7 +53,8 @@ def test_the_best_members_policy_in_c_with_units_and_cost(tmp_path: Path, capsys
     text = (tmp_path / "my-rig.h").read_text()
     assert "A policy for PendulumDCSC, learned by TD3" in text
     assert "Strategy FULL[PER], noise 0.02, seed 6." in text
-    assert "[0] (angle - 0) / 3.14159, angle in rad, an angle in [-pi, pi)" in text
+    assert "[0] angle in rad, an angle in [-pi, pi)" in text
+    assert "[0] (angle - 0) / 3.14159" in text
     assert "my_rig_predict" in text
     told = capsys.readouterr().out
     assert re.search(
@@ -55,7 +65,124 @@ def test_the_best_members_policy_in_c_with_units_and_cost(tmp_path: Path, capsys
     if shutil.which("cc"):
         command = told.partition("try it")[2].strip()
         done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=True)
-        assert "16 actions: 16 equal" in done.stdout
+        assert "64 commands: 64 equal" in done.stdout
+
+
+CHANNEL: dict[str, Any] = {
+    "delay": 0.03, "sensor_delay": 0.02, "resolution": {"angle": 2 * np.pi / 1024, "set point": 0.01},
+    "differentiate": ["angular velocity"], "dead_zone": 0.05, "history": 2,
+}  # fmt: skip
+PROGRAM = """#include "rig.h"
+rig_state state;
+void start(void);
+void step(const double *measured, double *command);
+void start(void) { rig_start(&state); }
+void step(const double *measured, double *command) { rig_step(&state, measured, command); }
+"""
+
+
+def through_channel(folder: Path, make: Callable[[], Controller], plant: Plant, observe: tuple[str, ...] = ()) -> int:
+    """Compare `rig.h` with a controller in episodes through the channel; return how many of 200 commands differ.
+
+    The C code gets what the sensors of a rig deliver: late states without the velocity, rounded or not.
+    """
+    (folder / "rig.c").write_text(PROGRAM)
+    words = ["gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O2", "-shared", "-fPIC"]
+    subprocess.run([*words, folder / "rig.c", "-o", folder / "rig.so", "-lm"], check=True)
+    library, different = ctypes.CDLL(str(folder / "rig.so")), 0
+    env, states = PopulationEnv(plant, 1, observe=observe, seed=3), list[Any]()
+    for _ in range(2):
+        (observation, _), act = env.reset(), make()
+        library.start()
+        states.clear()
+        for step in range(100):
+            states.append(env.get_state()["observed"][0])
+            reading = states[max(0, step - plant.channel.sensor_periods(env.dt))].copy()
+            if step % 2:  # as an encoder delivers it
+                for name, size in plant.channel.resolution.items():
+                    place = plant.state_names.index(name)
+                    reading[place] = size * np.rint(reading[place] / size)
+            command, action = np.zeros(len(plant.action_names)), act(observation)
+            given = np.delete(reading, 1)
+            library.step(*(array.ctypes.data_as(ctypes.c_void_p) for array in (given, command)))
+            due = plant.denormalise_action(action[0])
+            np.testing.assert_allclose(command, due, atol=1e-6 * plant.action_range()[1].max())
+            different += bool((command != due).any())
+            observation, *_ = env.step(action)
+        assert np.ptp([state[0] for state in states]) > 0.1
+    return different
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc here")
+@pytest.mark.parametrize(
+    ("name", "observe"), [("Servo", ()), ("Servo", ("angular velocity", "set point")), ("PendulumDCSC", ())]
+)
+def test_c_acts_as_the_policy_through_the_channel(
+    name: str, observe: tuple[str, ...], tmp_path: Path, capsys: Capsys, monkeypatch: Patch
+) -> None:
+    """Differences, also across ±π, rounding, past commands and units. A policy need not observe the position itself."""
+    monkeypatch.setattr(PendulumDCSC, "initial_state", (3.1, 9.0))
+    channel = CHANNEL if name == "Servo" else {**CHANNEL, "resolution": {"angle": 0.01}}
+    plant = make_plant(name, channel=channel)
+    kind, config = load_learner("TD3")
+    size = len(observe or plant.state_names) + 2
+    agent = kind(config(actor_hidden=(8,)), LearnerSetting(Task(size, 1, 0.95, 1.0), 0, range(1), 50.0))
+    for array in agent.weights().values():
+        array *= 3
+    cell = {"plant": name, "parameters": {"channel": channel}, "observe": list(observe), "learner": "TD3"}
+    write_policy(
+        tmp_path / "p.safetensors", agent.weights(), {"cell": cell, "policy": policy_facts("TD3", agent, 50.0)}
+    )
+    export_policy(tmp_path / "p.safetensors", 0, "c", tmp_path / "rig.h", None, None)
+    text = (tmp_path / "rig.h").read_text().replace("\n * ", " ")
+    for words in ("30 ms after the sample", "RIG_DELAY 0.03", "the difference quotient of angle"):
+        assert words in text
+    policy = load_policy(tmp_path / "p.safetensors")
+    assert through_channel(tmp_path, lambda: lambda seen: policy.predict(seen)[0], plant, observe) < 10
+    assert "64 commands: 64 equal" in self_test(tmp_path, capsys)
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc here")
+@pytest.mark.parametrize("name", ["PID", "LQI"])
+def test_rivals_in_c_act_as_in_python(name: str, tmp_path: Path, capsys: Capsys, monkeypatch: Patch) -> None:
+    study = small_study(plants=("Servo",), strategies=("FULL[Uniform]", "FIFO[Uniform]"), seeds=1, episodes=1)
+    channel = {key: value for key, value in CHANNEL.items() if key != "delay"}
+    study = dataclasses.replace(study, channel=channel, delay=(0.03,))
+    run = RunFolder(tmp_path / "run")
+    run.path.mkdir()
+    run.study.write_text("")
+    cells = study.cells()
+    run.provenance.write_text(json.dumps({"cells": {cell.id: {"cell": dataclasses.asdict(cell)} for cell in cells}}))
+    rival = Rival(-0.5, "tuned", (4.0, 6.0, 0.05, 0.01))
+    monkeypatch.setattr(Rivals, "score", lambda *given: rival)
+    assert call("export-policy", run.path, "--rival", name, "--output", tmp_path / "rig.h") == 0
+    assert "64 commands:" in self_test(tmp_path, capsys)
+    plant = cells[0].make_plant()
+    through_channel(tmp_path, lambda: controller(plant, 50.0, name, rival, [0]), plant)
+
+
+def test_mistakes_about_rivals_are_one_line(tmp_path: Path, capsys: Capsys) -> None:
+    run = RunFolder(tmp_path)
+    cells = small_study(plants=("Servo", "PendulumDCSC"), noise=(0.0, 0.1), seeds=1, episodes=1).cells()
+    run.study.write_text("")
+    run.provenance.write_text(json.dumps({"cells": {cell.id: {"cell": dataclasses.asdict(cell)} for cell in cells}}))
+    for words, said in (
+        ((), "4 cells of .* fit; say which: --plant Servo or PendulumDCSC; --noise 0 or 0.1"),
+        (("--plant", "PendulumDCSC", "--noise", 0), "PendulumDCSC declares nothing in regulated, so it has no PID"),
+        (("--strategy", "FIFO[Uniform]"), "does not depend on --strategy; leave it out"),
+        (("--format", "onnx"), "does not depend on --format; leave it out"),
+        (("--output", "pid.onnx", "--plant", "Servo", "--noise", 0), "--output must end in .h"),
+    ):
+        assert call("export-policy", tmp_path, "--rival", "PID", *words) == 2
+        assert re.search(said, capsys.readouterr().err.replace("\n", " "))
+    assert call("export-policy", stored(tmp_path), "--rival", "PID") == 2
+    assert "is no run folder" in capsys.readouterr().err
+
+
+def self_test(folder: Path, capsys: Capsys) -> str:
+    """Run the command that an export has printed, and return what it prints."""
+    command = capsys.readouterr().out.partition("try it")[2].strip()
+    return subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True, check=True).stdout
 
 
 @pytest.mark.parametrize("form", ["c", "torch", "onnx"])

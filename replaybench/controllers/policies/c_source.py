@@ -6,16 +6,16 @@ name of the policy. Each template is one function for one observation, in float3
 multiply-adds.
 """
 
-import textwrap
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from replaybench.controllers.networks import mlp
 from replaybench.controllers.networks.recurrent import PopulationRecurrent
 from replaybench.controllers.networks.tiles import THIN_ROWS
-from replaybench.controllers.policies.policy import Policy, Units, head_of, memory_of, statistics_of, weights_of
+from replaybench.controllers.policies.c_header import Law, Recorded, Units, array, c_header, double, number
+from replaybench.controllers.policies.policy import Policy, head_of, memory_of, statistics_of, weights_of
 
 FMA: Final = """\
 /* A fused multiply-add, rounded once. It is one instruction if the program is built for a processor that has it
@@ -111,116 +111,13 @@ static inline void name_lstm(const float *weight, const float *bias, int inputs,
 }
 """
 
-
-OBSERVE: Final = """\
-/* states in physical units -> observation */
-static inline void name_observe(const double *physical, float *observation)
-{
-    for (int i = 0; i < NAME_MEASURED; i++) {
-        double seen = (physical[i] - name_center[i]) / name_state_scale[i];
-LIMITED        observation[i] = (float)seen;
-    }
-}
-"""
-
-_LIMITED: Final = """\
-        if (!(seen <= name_limit[i] && seen >= -name_limit[i]))
-            seen = seen > 0.0 ? name_limit[i] : seen < 0.0 ? -name_limit[i] : 0.0;
-"""
-
-COMMAND: Final = """\
-/* action in [-1, 1] -> command in physical units */
-static inline void name_command(const float *action, double *physical)
-{
-    for (int a = 0; a < NAME_ACTIONS; a++)
-        physical[a] = name_middle[a] + name_half[a] * (double)action[a];
-}
-"""
-
-CHOOSE: Final = """\
-/* action in [-1, 1] -> the nearest choice in physical units */
-static inline void name_command(const float *action, double *physical)
-{
-    for (int a = 0; a < NAME_ACTIONS; a++) {
-        const int last = name_choices[a] - 1;
-        const double place = 0.5 * ((double)action[a] + 1.0) * last - 0.5;
-        const double level = !(place > 0.0) ? 0.0 : place > last - 1 ? last : ceil(place);
-        physical[a] = (name_middle[a] - name_half[a]) + 2.0 * name_half[a] * level / last;
-    }
-}
-"""
-
-PAST: Final = """\
-/* past has NAME_PAST numbers: the last actions, the newest first. Call name_start at the start of an episode. */
-static inline void name_start(float *past)
-{
-    for (int i = 0; i < NAME_PAST; i++)
-        past[i] = (float)name_neutral[i % NAME_ACTIONS];
-}
-
-/* the past actions complete an observation */
-static inline void name_recall(const float *past, float *observation)
-{
-    for (int i = 0; i < NAME_PAST; i++)
-        observation[NAME_MEASURED + i] = past[i];
-}
-
-/* an action joins the past ones */
-static inline void name_remember(const float *action, float *past)
-{
-    for (int i = NAME_PAST - 1; i >= 0; i--)
-        past[i] = i < NAME_ACTIONS ? action[i] : past[i - NAME_ACTIONS];
-}
-"""
-
-STEP: Final = """\
-/* A whole control step: states in physical units -> command in physical units */
-static inline void name_step(const double *physical,PAST_DECLAREDMEMORY_DECLARED double *command)
-{
-    float observation[NAME_STATES], action[NAME_ACTIONS];
-    name_observe(physical, observation);
-PAST_RECALLED    name_predict(observation,MEMORY_PASSED action);
-PAST_REMEMBERED    name_command(action, command);
-}
-"""
-
-MAIN: Final = """\
-int main(void)
-{
-    int equal = 0, close = 0;
-MEMORY_STARTEDPAST_STARTED    for (int n = 0; n < VECTORS; n++) {
-        float observation[NAME_STATES], action[NAME_ACTIONS];
-        for (int i = 0; i < NAME_STATES; i++)
-            observation[i] = name_given[n][i];
-    PAST_RECALLED        name_predict(observation,MEMORY_PASSED action);
-    PAST_REMEMBERED        for (int a = 0; a < NAME_ACTIONS; a++) {
-            const float due = name_due[n][a], unit = nextafterf(fabsf(due), 2.0f) - fabsf(due);
-            equal += action[a] == due;
-            close += fabsf(action[a] - due) <= unit;
-        }
-    }
-    printf("%d actions: %d equal, %d within one unit in the last place\\n", VECTORS * NAME_ACTIONS, equal, close);
-    return close != VECTORS * NAME_ACTIONS;
-}
-"""
-
-
-def number(value: float | np.float32) -> str:
-    """Return a C literal that a compiler reads as exactly this float32 value."""
-    text = f"{np.float32(value):.9g}"
-    return f"{text}f" if any(mark in text for mark in ".en") else f"{text}.0f"
-
-
-def double(value: float) -> str:
-    """Return a C literal that a compiler reads as exactly this float64 value."""
-    return repr(float(value))
-
-
 VECTORS: Final = 16
-"""Number of observations in the self-test of a policy's C header."""
+"""Number of observations in the self-test of a header without physical units."""
 
 
-def c_source(policy: Policy, name: str, origin: Sequence[str], units: Units | None) -> str:
+def c_source(
+    policy: Policy, name: str, origin: Sequence[str], units: Units | None, recorded: Recorded | None = None
+) -> str:
     """Return a greedy policy as a C header.
 
     Args:
@@ -228,84 +125,49 @@ def c_source(policy: Policy, name: str, origin: Sequence[str], units: Units | No
         name: Prefix of all names in the header. It must be a C identifier in lower case.
         origin: Lines of text about the origin of the policy, for the comment at the top.
         units: Physical units of the plant. Without units, the C functions use normalised observations and actions only.
+        recorded: Readings of an episode and commands of the policy, if there are units, for the self-test.
     """
-    return _Writer(policy, name, units).text(origin)
+    return c_header(_Network(policy).law(), name, origin, units, recorded or _predicted(policy))
 
 
-class _Writer:
-    def __init__(self, policy: Policy, name: str, units: Units | None) -> None:
-        self.policy, self.name, self.units = policy, name, units
+def _predicted(policy: Policy) -> Recorded:
+    """Return random observations and the actions of the policy."""
+    size = policy.agent.task.observation_size
+    observations = np.random.Generator(np.random.PCG64(0)).uniform(-1, 1, (VECTORS, size)).astype(np.float32)
+    actions, memory = [], None
+    for observation in observations:
+        action, memory = policy.predict(observation[None], memory)
+        actions.append(action[0])
+    return Recorded(observations, np.array(actions), physical=False)
+
+
+class _Network:
+    def __init__(self, policy: Policy) -> None:
         self.form, self.statistics = policy.agent.policy_head(), statistics_of(policy.agent)
         self.head, self.weights, self.memory = head_of(self.form), weights_of(self.form), memory_of(self.form)
         task = policy.agent.task
         self.states, self.actions = task.observation_size, task.action_size
-        self.past = 0 if units is None else units.history * self.actions
         self.rate = float(policy.facts["policy"]["frequency"])
 
-    def text(self, origin: Sequence[str]) -> str:
-        """Return the whole header, in which the policy's name replaces `NAME` and `name`."""
-        parts = [self._opening(), *self._functions(), *self._tables(), self._predict()]
-        parts += [self._physical(self.units)] if self.units is not None else []
-        code = "\n".join([*parts, self._test(), "#endif\n"])
-        named = code.replace("NAME_", f"{self.name.upper()}_").replace("name_", f"{self.name}_")
-        return f"{self._comment(origin)}\n{named}"
+    def law(self) -> Law:
+        """Return the C code of the network."""
+        remembered = f"float memory[{self.memory}]; /* of the LSTM */"
+        return Law(
+            states=self.states, actions=self.actions, rate=self.rate,
+            functions=[*self._functions(), *self._tables()], predict=self._predict(), notes=self._notes(),
+            argument="state->memory" if self.memory else "", state=[remembered] * bool(self.memory),
+        )  # fmt: skip
 
-    def _comment(self, origin: Sequence[str]) -> str:
-        lines = [*origin, ""]
-        lines += [
-            f"Control rate: {self.rate:g} Hz. Call it once every {1 / self.rate:g} s, with the newest measurement."
-        ]
-        if self.memory:
-            lines += [f"Its memory has {self.memory} numbers. Set them to 0 at the start of an episode."]
-        if self.past:
-            count = self.past // self.actions
-            last = "last action is an input" if count == 1 else f"last {count} actions are inputs"
-            lines += [f"The {last}, too. The array past contains them, and name_step updates it."]
-        lines += ["", f"Observation: {self.states} float, normalised:"]
-        lines += [f"  {line}" for line in self._observed()]
-        if self.statistics is not None:
-            lines += ["The network receives them standardised by the mean and scale that are below."]
-        lines += ["", f"Action: {self.actions} float in [-1, 1]:", *(f"  {line}" for line in self._acted())]
+    def _notes(self) -> list[str]:
+        standardised = "The network receives observations standardised by the mean and scale that are below."
         where = " and tanhf is the same C library's" if self.form.squash == "tanh" else ""
-        lines += [
-            "",
+        return [standardised] * (self.statistics is not None) + [
             "All arithmetic of the network is float32, in the same order as in the package. Results have the same "
             f"bits if the compiler conforms to ISO C (-std=c99 or -ffp-contract=off, without -ffast-math){where}.",
-            "",
-            f"Self-test: cc -std=c99 -D{self.name.upper()}_MAIN -x c THIS_FILE -lm && ./a.out",
         ]
-        wrapped = [part for line in lines for part in (textwrap.wrap(line, 112, subsequent_indent="  ") or [""])]
-        return "/*\n" + "\n".join(f" * {line.replace('*/', '* /')}".rstrip() for line in wrapped) + "\n */"
-
-    def _observed(self) -> Iterator[str]:
-        if self.units is None:
-            yield "as the policy's plant observes its states; its units are not in the policy's file"
-            return
-        u = self.units
-        for i, (name, unit) in enumerate(zip(u.state_names, u.state_units, strict=True)):
-            angle = ", an angle in [-pi, pi)" if u.periodic[i] else ""
-            yield f"[{i}] ({name} - {u.center[i]:g}) / {u.scale[i]:g}, {name} in {unit}{angle}"
-        for i in range(self.past):
-            ago = i // self.actions + 1
-            yield f"[{len(u.state_names) + i}] action [{i % self.actions}], {ago} step{'s' * (ago > 1)} ago"
-
-    def _acted(self) -> Iterator[str]:
-        if self.units is None:
-            yield "of the plant's whole range; its units are not in the policy's file"
-            return
-        u = self.units
-        for a, (name, unit) in enumerate(zip(u.action_names, u.action_units, strict=True)):
-            choice = f", the nearest of {u.choices[a]} evenly spaced values" if u.choices else ""
-            yield f"[{a}] {name} in {unit} = {u.middle[a]:g} + {u.half[a]:g} * action{choice}"
-
-    def _opening(self) -> str:
-        lines = ["#ifndef NAME_H", "#define NAME_H", "", "#include <math.h>", ""]
-        lines += [f"#define NAME_RATE {double(self.rate)} /* [Hz] */", f"#define NAME_STATES {self.states}"]
-        lines += [f"#define NAME_ACTIONS {self.actions}", f"#define NAME_MEMORY {self.memory}"]
-        lines += [f"#define NAME_MEASURED {self.states - self.past}", f"#define NAME_PAST {self.past}"]
-        return "\n".join([*lines, "", FMA])
 
     def _functions(self) -> Iterator[str]:
+        yield FMA
         yield LAYER
         if self.head.layer_norm:
             yield NORMALISE.replace("EPSILON", number(1e-5))
@@ -315,16 +177,17 @@ class _Writer:
                 text = text.replace(name, number(getattr(mlp, f"_{name}")))
             yield text
         if self.memory:
+            yield f"#define NAME_MEMORY {self.memory}\n"
             yield LSTM
 
     def _tables(self) -> Iterator[str]:
-        for name, array in self.weights.items():
-            yield _array("float", f"name_{name.replace('.', '_')}", array.T if array.ndim == 2 else array, number)
+        for name, weight in self.weights.items():
+            yield array("float", f"name_{name.replace('.', '_')}", weight.T if weight.ndim == 2 else weight, number)
         if self.statistics is not None:
-            yield _array("double", "name_mean", self.statistics.mean, double)
-            yield _array("double", "name_scale", self.statistics.scale, double)
+            yield array("double", "name_mean", self.statistics.mean, double)
+            yield array("double", "name_scale", self.statistics.scale, double)
         if self.form.table is not None:
-            yield _array("float", "name_choice", self.form.table, number)
+            yield array("float", "name_choice", self.form.table, number)
 
     def _predict(self) -> str:
         recurrent = self.form.network.shape.trunk if isinstance(self.form.network, PopulationRecurrent) else None
@@ -388,57 +251,3 @@ class _Writer:
         value = f"tanhf({value})" if self.form.squash == "tanh" else value
         lines = ["    for (int a = 0; a < NAME_ACTIONS; a++) {", f"        const float chosen = {value};"]
         return [*lines, "        action[a] = chosen > 1.0f ? 1.0f : chosen < -1.0f ? -1.0f : chosen;", "    }"]
-
-    def _physical(self, u: Units) -> str:
-        named = {"center": u.center, "state_scale": u.scale, "middle": u.middle, "half": u.half}
-        if u.limit is not None:
-            named["limit"] = u.limit
-        if self.past:
-            named["neutral"] = u.neutral
-        parts = [_array("double", f"name_{key}", values, double) for key, values in named.items()]
-        if u.choices:
-            parts += [_array("int", "name_choices", np.array(u.choices), str)]
-        command = CHOOSE if u.choices else COMMAND
-        observe = OBSERVE.replace("LIMITED", "" if u.limit is None else _LIMITED)
-        return "\n".join([*parts, observe, command, *[PAST] * (self.past > 0), self._with_memory(STEP)])
-
-    def _with_memory(self, text: str) -> str:
-        parts = {
-            "MEMORY_DECLARED": " float *memory,",
-            "MEMORY_PASSED": " memory,",
-            "MEMORY_STARTED": "    float memory[NAME_MEMORY] = {0.0f};\n",
-        }
-        past = {
-            "PAST_DECLARED": " float *past,",
-            "PAST_STARTED": "    float past[NAME_PAST];\n    name_start(past);\n",
-            "PAST_RECALLED": "    name_recall(past, observation);\n",
-            "PAST_REMEMBERED": "    name_remember(action, past);\n",
-        }
-        for marks, there in ((parts, self.memory), (past, self.past)):
-            for mark, part in marks.items():
-                text = text.replace(mark, part) if there else text.replace(f"    {mark}", "").replace(mark, "")
-        return text
-
-    def _test(self) -> str:
-        observations = np.random.Generator(np.random.PCG64(0)).uniform(-1, 1, (VECTORS, self.states)).astype(np.float32)
-        actions, memory = np.empty((VECTORS, self.actions), np.float32), None
-        for row, observation in enumerate(observations):
-            if self.past and self.units is not None:
-                given = [*actions[:row][::-1], *[self.units.neutral] * self.units.history][: self.units.history]
-                observation[-self.past :] = np.concatenate(given)
-            action, memory = self.policy.predict(observation[None], memory)
-            actions[row] = action[0]
-        body = self._with_memory(MAIN).replace("VECTORS", f"{VECTORS}")
-        how = "one after the other, as in an episode" if self.memory or self.past else "each by itself"
-        parts = ["#ifdef NAME_MAIN", "#include <stdio.h>", "", f"/* observations, {how}, and the expected actions */"]
-        parts += [_array("float", "name_given", observations, number), _array("float", "name_due", actions, number)]
-        return "\n".join([*parts, body, "#endif\n"])
-
-
-def _array(kind: str, name: str, values: np.ndarray, write: Any) -> str:
-    size = "".join(f"[{length}]" for length in values.shape)
-    rows = [", ".join(write(value) for value in row) for row in np.atleast_2d(values)]
-    if values.ndim == 2:
-        rows = [f"{{{row}}}" for row in rows]
-    body = textwrap.fill(", ".join(rows), 116, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
-    return f"static const {kind} {name}{size} = {{\n{body}\n}};\n"

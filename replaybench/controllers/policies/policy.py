@@ -143,42 +143,6 @@ class Statistics(NamedTuple):
     bound: float
 
 
-class Units(NamedTuple):
-    """The signals of a plant in physical units.
-
-    An observation is (state − center) / scale. An action a stands for middle + half · a in physical units.
-
-    Attributes:
-        state_names: Names of the S observed states.
-        state_units: Units of the observed states.
-        center: Center of each observed state; float64, shape `[S]`.
-        scale: Scale of each observed state; float64, shape `[S]`.
-        limit: Observations are clipped to ±limit; float64, shape `[S]`. None means no limit.
-        periodic: Whether each observed state is an angle in [−π, π); bool, shape `[S]`.
-        action_names: Names of the A actions.
-        action_units: Units of the actions.
-        middle: Middle of the range of each action; float64, shape `[A]`.
-        half: Half the range of each action; float64, shape `[A]`.
-        choices: Number of evenly spaced values of each action. It is empty if actions are continuous.
-        neutral: Normalised past actions before the first one; float64, shape `[A]`.
-        history: Number of past actions that follow the states in an observation, the newest first.
-    """
-
-    state_names: tuple[str, ...]
-    state_units: tuple[str, ...]
-    center: Floats
-    scale: Floats
-    limit: Floats | None
-    periodic: tuple[bool, ...]
-    action_names: tuple[str, ...]
-    action_units: tuple[str, ...]
-    middle: Floats
-    half: Floats
-    choices: tuple[int, ...]
-    neutral: Floats
-    history: int
-
-
 class Cost(NamedTuple):
     """The cost of computing one action.
 
