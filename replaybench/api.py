@@ -2,32 +2,38 @@
 
 import importlib.util
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import xarray as xr
 from matplotlib.figure import Figure
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from replaybench.baselines import fuzzy_q_iteration
-from replaybench.cli.commands import advice, print_offline, print_results, print_solution, run_replay
+from replaybench.controllers.registry import spelled
 from replaybench.envs.ode.plant import OdePlant, with_equations
-from replaybench.envs.registry import make_plant
-from replaybench.evidence.advice.advise import show
+from replaybench.envs.registry import PLANTS, make_plant
+from replaybench.evidence.advice import advise as advising
+from replaybench.evidence.advice.probes import Question
 from replaybench.evidence.advice.proposal import Advice
 from replaybench.exchange.offline import Changes
 from replaybench.exchange.offline_scores import OfflineScores
 from replaybench.experiments.cell_lookup import find_file
+from replaybench.experiments.overview import screen
 from replaybench.experiments.results_file import read_results
 from replaybench.experiments.study import Study, read_study
 from replaybench.experiments.sweep import Figures, cores, run_sweep
-from replaybench.experiments.text_table import Collector
+from replaybench.experiments.text_table import Collector, plain_table
 from replaybench.experiments.workers import leave_if_imported
 from replaybench.reports.figures.all_figures import draw_figures, figure_paths, of_plant, offline_figure
 from replaybench.reports.figures.learning_curves import learning_curves
-from replaybench.reports.figures.style import style
+from replaybench.reports.figures.style import file_names, style
 from replaybench.reports.figures.surfaces import solution_figure
+from replaybench.reports.offline import offline_parts, run_replay
+from replaybench.runtime.configuration import build
 from replaybench.runtime.errors import UserError, unknown
 
 T = TypeVar("T")
@@ -151,7 +157,7 @@ def _results(data: xr.Dataset) -> Result[xr.Dataset]:
             raise unknown("plant of these results:", str(plant), plants)
         return learning_curves(of_plant(data, plant or plants[0]))
 
-    return Result(data, lambda console: print_results(console, data), draw)
+    return Result(data, lambda console: _print(console, screen(data, None)), draw)
 
 
 def solve(plant: OdePlant | str, frequency: float | None = None, **options: Any) -> Result[fuzzy_q_iteration.Solution]:
@@ -175,7 +181,16 @@ def solve(plant: OdePlant | str, frequency: float | None = None, **options: Any)
     """
     made = with_equations(make_plant(plant), "dynamic programming") if isinstance(plant, str) else plant
     solution = fuzzy_q_iteration.solve(made, made.frequency if frequency is None else frequency, **options)
-    return Result(solution, lambda console: print_solution(console, solution), lambda: solution_figure(solution))
+    return Result(solution, lambda console: console.print(_solution_table(solution)), lambda: solution_figure(solution))
+
+
+def _solution_table(solution: fuzzy_q_iteration.Solution) -> Table:
+    """Return the grid, the discount and the convergence of a solution of dynamic programming as a table."""
+    table = plain_table(("plant", "Hz", "nodes", "actions", "γ", "sweeps", "last ‖Δθ‖∞"), title="Fuzzy Q-iteration")
+    nodes, actions = " × ".join(map(str, solution.grid.nodes)), f"{len(solution.actions)}"
+    last = f"{solution.discount:.4g}", f"{solution.sweeps}", f"{solution.convergence[-1]:.3g}"
+    table.add_row(Text(solution.plant.name), f"{solution.frequency:g}", nodes, actions, *last)
+    return table
 
 
 def replay_offline(
@@ -220,7 +235,7 @@ def replay_offline(
         updates=updates, capacity=capacity, seeds=seeds, root_seed=root_seed, member=member,
         changes=Changes(dict(settings or {}), discount, evaluation_noise),
     )  # fmt: skip
-    return Result(scores, lambda console: print_offline(console, scores), lambda: offline_figure(scores))
+    return Result(scores, lambda console: _print(console, offline_parts(scores)), lambda: offline_figure(scores))
 
 
 def advise(
@@ -256,7 +271,32 @@ def advise(
     given = {"noise": noise, "frequency": frequency, "memory": memory, **options}
     plant, folder = None if run else str(subject), Path(output) if output else None
     advices = advice(run, plant, folder, workers, _console(progress), **given)
-    return Result(advices, lambda console: show(advices, "text", console))
+    return Result(advices, lambda console: advising.show(advices, "text", console))
+
+
+def advice(
+    run: Path | None, plant: str | None, folder: Path | None, workers: int | None, console: Console, *,
+    noise: float | None = None, frequency: float | None = None, memory: int = 0, learner: str = "DDPG",
+    minutes: float = 10.0, **options: Any,
+) -> list[Advice]:  # fmt: skip
+    """Return advice on retention and sampling for a plant.
+
+    The advice is based on `run`, which is a run folder or a buffer file. If `run` is None, new runs are made in
+    `folder`, and `options` are further settings of these runs (see `Question`).
+    """
+    plant = None if plant is None else PLANTS.spelled(plant)
+    if run is not None:
+        if run.is_file():
+            return [advising.advise_on_buffer(run, plant, memory, noise)]
+        return advising.advise_from(run, plant, memory, frequency, noise)
+    assert plant is not None
+    rate = make_plant(plant).frequency if frequency is None else frequency
+    given = {"seeds": 10, "root_seed": 0, "settings": {}, "episodes": 0, "probes": 0, **options}
+    given |= {"plant": plant, "frequency": rate, "noise": noise or 0.0, "memory": memory, "minutes": minutes}
+    given["learner"] = spelled(learner)
+    question = build(Question, given, "advise")
+    folder = folder or Path("runs") / f"advice-{file_names([plant])[0]}"
+    return [advising.advise(question, folder, workers or cores(), console)]
 
 
 def report(run: Path | str, output: Path | str | None = None) -> Result[Path]:
@@ -279,6 +319,11 @@ def report(run: Path | str, output: Path | str | None = None) -> Result[Path]:
 
     written = write_report(Path(run), Path(output) if output else None)
     return Result(written, lambda console: console.print(f"report   {written}", markup=False, soft_wrap=True))
+
+
+def _print(console: Console, parts: Iterable[RenderableType]) -> None:
+    for part in parts:
+        console.print(part, highlight=False)
 
 
 def _console(progress: bool) -> Console:

@@ -167,9 +167,11 @@ def _run_study(
     no_measure: bool, **options: Any,
 ) -> int:  # fmt: skip
     """Run a study, or print what the study needs if `dry_run`, and return the exit status of the command."""
-    from replaybench.cli.commands import print_results
+    from rich.text import Text
+
     from replaybench.cli.plan import show_plan
     from replaybench.experiments.dataset import all_failed
+    from replaybench.experiments.overview import LINES, screen
     from replaybench.experiments.sweep import Figures, cores, run_sweep
     from replaybench.reports.figures.all_figures import draw_figures, figure_paths
 
@@ -188,7 +190,9 @@ def _run_study(
     if console.quiet:
         return status
     command = "report" if drawn else "table"
-    print_results(console, data, f"replaybench {command} {shlex.quote(str(folder))}")
+    for part in screen(data, LINES - 1):
+        console.print(part, highlight=False)
+    console.print(Text(f"next     replaybench {command} {shlex.quote(str(folder))}"), soft_wrap=True)
     return status
 
 
@@ -261,7 +265,7 @@ def baseline(
         output: Folder for the figure. If not given, it is runs/baseline-<plant>-<rate>.
         no_rivals: Do not tune and score rivals of learners, such as PID controllers.
     """
-    from replaybench.cli.commands import show_baseline
+    from replaybench.cli.baseline import show_baseline
     from replaybench.cli.console import make_console
     from replaybench.envs.registry import DELAY
 
@@ -321,10 +325,10 @@ def replay(
         output: Folder for policy, scores and figure. If not given, it is
             runs/replay-<file>-<learner>-<strategy>-<updates>.
     """
-    from replaybench.cli.commands import print_offline, run_replay
     from replaybench.cli.console import make_console
     from replaybench.exchange.offline import Changes
     from replaybench.experiments.cell_lookup import find_file
+    from replaybench.reports.offline import offline_parts, run_replay
 
     file, member = find_file(
         buffer, None, "buffer", plant=plant, learner=from_learner, strategy=from_strategy, noise=noise,
@@ -336,7 +340,8 @@ def replay(
         capacity=capacity, seeds=seeds, root_seed=root_seed, member=member,
         changes=Changes(setting_values(set or ()), discount, evaluation_noise),
     )  # fmt: skip
-    print_offline(console, scores)
+    for part in offline_parts(scores):
+        console.print(part, highlight=False)
     for content, path in files.items():
         print(f"{content}   {path}")
     return 0
@@ -510,7 +515,7 @@ def advise(
     given = dict(locals())
     from rich.console import Console
 
-    from replaybench.cli.commands import advice
+    from replaybench.api import advice
     from replaybench.cli.console import make_console
     from replaybench.evidence.advice.advise import show
 

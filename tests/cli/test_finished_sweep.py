@@ -122,12 +122,12 @@ def test_stopped_while_drawing_it_says_where_the_scores_are(run: Path, monkeypat
 def test_a_stopped_replay_begins_anew(run: Path, tmp_path: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     words = ("replay", next(run.glob("cells/*/buffer.h5")), "--seeds", 2, "--output", tmp_path / "off")
     with monkeypatch.context() as patch:
-        patch.setattr("replaybench.cli.commands.replay_offline", stopped)
+        patch.setattr("replaybench.reports.offline.replay_offline", stopped)
         assert call(*words, "--updates", 10) == 130
     assert "nothing was written, the same command starts again" in capsys.readouterr().err
     assert not (tmp_path / "off").exists()
     with monkeypatch.context() as patch:
-        patch.setattr("replaybench.cli.commands.draw_offline", stopped)
+        patch.setattr("replaybench.reports.offline.draw_offline", stopped)
         assert call(*words, "--updates", 10) == 130
     assert sorted(os.listdir(tmp_path / "off")) == [MARK, "policy.safetensors"]
     assert "policy.safetensors exists already" in refused(capsys, *words, "--updates", 11)  # it is another's
@@ -274,7 +274,7 @@ def test_replay_of_a_cell_with_changed_settings(run: Path, tmp_path: Path, capsy
     chosen = ("replay", run, "--plant", "PendulumDCSC", "--from-strategy", "FIFO[Uniform]", "--seed", 1)
     short = (*chosen, "--updates", 20, "--seeds", 2)
     draw_offline = Mock(return_value=tmp_path / "offline.png")
-    monkeypatch.setattr("replaybench.cli.commands.draw_offline", draw_offline)
+    monkeypatch.setattr("replaybench.reports.offline.draw_offline", draw_offline)
     assert call(*short, "--output", tmp_path / "as-it-was") == 0
     online = {"online: FIFO[Uniform]": 1, "online, exploring: FIFO[Uniform]": 1}
     scores = draw_offline.call_args.args[0]

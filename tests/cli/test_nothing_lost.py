@@ -55,8 +55,8 @@ def computing(monkeypatch: Patch) -> None:
     computes = Mock(side_effect=UserError(COMPUTES))
     monkeypatch.setattr(sweeps, "plan", planned)
     for place in (
-        "experiments.sweep._compute", "evidence.advice.probes.estimate", "cli.commands.solve",
-        "cli.commands.replay_offline", "reports.figures.all_figures.learning_curves",
+        "experiments.sweep._compute", "evidence.advice.probes.estimate", "cli.baseline.solve",
+        "reports.offline.replay_offline", "reports.figures.all_figures.learning_curves",
     ):  # fmt: skip
         monkeypatch.setattr(f"replaybench.{place}", computes)
 

@@ -19,7 +19,7 @@ from rich.console import Console
 from benchmarks.evidence.rescore import rescored
 from replaybench.baselines import references
 from replaybench.baselines.references import Reference
-from replaybench.cli.commands import reference_table
+from replaybench.cli.baseline import reference_table
 from replaybench.envs.registry import make_plant
 from replaybench.experiments import comparison
 from replaybench.experiments.comparison import (
