@@ -81,6 +81,8 @@ def show(
     member: NonNegativeInt | None = None,
     learner: str | None = None,
     root_seed: RootSeed = 0,
+    references: tuple[str, ...] = (),
+    no_rivals: bool = False,
     **cell: Unpack[CellOptions],
 ) -> int:
     """Show episodes of a plant under random actions or a learned policy, in a window or as a film.
@@ -98,6 +100,8 @@ def show(
             member with the highest mean score in 32 evaluation episodes.
         learner: Use the cell of the run folder with this learner. With a policy file, this is needed only if the
             learner is your own.
+        references: Controllers of your own for --plot, as path/to/file.py:ClassName.
+        no_rivals: Do not tune rivals for --plot, such as PID controllers, and leave them out.
         noise: Use the cell of the run folder with this noise. Otherwise, this is the noise on the plant. By default, it
             is that of the policy's training, or 0 under random actions.
         frequency: Use the cell of the run folder with this control rate (Hz). Without a policy, this is the control
@@ -109,6 +113,10 @@ def show(
     from replaybench.reports.time_series import write_episode
 
     source = None
+    if plot is None and (references or no_rivals):
+        raise UserError(f"{'--references' if references else '--no-rivals'} is about --plot; name its file, too")
+    if references and no_rivals:
+        raise UserError("--no-rivals leaves out your --references, too; leave one of them out")
     if policy is None:
         given = {"strategy": cell.get("strategy"), "member": member, "learner": learner, "seed": cell.get("seed")}
         if names := [f"--{name}" for name, value in given.items() if value is not None]:
@@ -122,7 +130,7 @@ def show(
     conditions = source, learner, cell.get("noise"), cell.get("frequency"), root_seed, seconds
     with own_settings():
         if plot is not None:
-            print("\n".join(write_episode(plant, plot, *conditions)))
+            print("\n".join(write_episode(plant, plot, *conditions, None if no_rivals else references)))
         if output is not None or plot is None:
             print("\n".join(show_film(plant, output, *conditions)))
     return 0

@@ -425,7 +425,7 @@ def _finite(plant: Plant) -> str:
         for name, far, limit in zip(plant.state_names, furthest, limits, strict=True)
         if far > limit
     ]
-    return f"{', '.join(problems)}; declare how far each state may get" if problems else ""
+    return f"{', '.join(problems)}; let an end stop hold it, or declare how far each state may get" if problems else ""
 
 
 def _angles(plant: Plant) -> str:

@@ -236,6 +236,13 @@ def add_references(data: xr.Dataset, references: References) -> None:
             for name, rival in reference.rivals.items():
                 place = {**dict(zip(("plant", "frequency", "noise"), key, strict=True)), "rival": name}
                 data["rival_score"].loc[place], data["rival_note"].loc[place] = rival.score, rival.note
+    if any(reference.dp_from for reference in references.values()):  # plants with a channel
+        starts = np.full([data.sizes[axis] for axis in axes], "", dtype="U8")
+        about = {"long_name": "what the prediction of reference_dp starts from, a reading or an observer"}
+        data["reference_dp_from"] = xr.DataArray(starts, dims=axes, attrs=about)
+        for key, reference in references.items():
+            place = dict(zip(("plant", "frequency", "noise"), key, strict=True))
+            data["reference_dp_from"].loc[place] = reference.dp_from
     _blank(
         data, "reference_change", ("plant", "frequency"), "change of reference_dp over the last refinement, as a part"
     )

@@ -74,6 +74,7 @@ _FORMS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "max_substep": (("plant",), _NUMBER),
     "reference_rule": (("plant",), _TEXT),
     "reference_grid": (("plant", "frequency"), _TEXT),
+    "reference_dp_from": (("plant", "noise", "frequency"), _TEXT),
     "reference_change": (("plant", "frequency"), _NUMBER),
     "rival_score": (("plant", "noise", "frequency", "rival"), _NUMBER),
     "rival_note": (("plant", "noise", "frequency", "rival"), _TEXT),

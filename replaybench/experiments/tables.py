@@ -159,6 +159,8 @@ def _reference_notes(data: xr.Dataset) -> list[str]:
             notes += [f"dynamic programming at {rate:g} Hz: {grid}"] if grid else []
     for rate, noise in itertools.product(data["frequency"].values, data["noise"].values):
         here = data.sel(frequency=rate, noise=noise)
+        if start := str(here["reference_dp_from"].item()) if "reference_dp_from" in data else "":
+            notes.append(f"dynamic programming at {rate:g} Hz, noise {noise:g}: predicts from the {start}")
         for name in data["rival"].values if "rival_note" in data else ():
             if note := str(here["rival_note"].sel(rival=name).item()):
                 notes.append(f"{reference_label(RIVAL + name)} at {rate:g} Hz, noise {noise:g}: {note}")

@@ -11,11 +11,12 @@ from matplotlib.figure import Figure
 
 from replaybench.baselines.controllers import Controller, Policy, PredictingController, linear_quadratic_regulator
 from replaybench.baselines.grid_choice import reference_solution
-from replaybench.baselines.rivals import Rivals, controller
+from replaybench.baselines.rivals import TUNING_EPISODES, Rivals, controller
 from replaybench.data.documents import COLUMN_SUFFIXES, check_columns_file, write_columns
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.population import PopulationEnv
+from replaybench.exchange.policy_export import origin_of
 from replaybench.experiments.comparison import RIVAL, reference_label
 from replaybench.reports.figures.style import KINDS, PALETTE, add_legend, new_figure, style, write_figure
 from replaybench.reports.films import Predict, Scene, random_actions, scene_of
@@ -67,8 +68,11 @@ def run(scene: Scene, controller: str, predict: Predict) -> Episode:
     return Episode(controller, np.array(states), np.array(actions), np.array(rewards))
 
 
-def references(scene: Scene) -> Iterator[tuple[str, Predict]]:
-    """Yield the name of each reference controller of a plant, and the controller."""
+def references(scene: Scene, rivals: Rivals | None) -> Iterator[tuple[str, Predict]]:
+    """Yield the name of each reference controller of a plant, and the controller.
+
+    With `rivals`, missing rivals such as a PID controller are tuned first.
+    """
     yield "random control", random_actions(scene)
     plant = scene.plant
     if not isinstance(plant, OdePlant):
@@ -77,7 +81,8 @@ def references(scene: Scene) -> Iterator[tuple[str, Predict]]:
         yield "linear-quadratic control", _predicting(scene, linear_quadratic_regulator(plant, scene.frequency).act)
     if plant.grid_nodes:
         yield "dynamic programming", _predicting(scene, reference_solution(plant, scene.frequency).solution.greedy)
-    for name, rival in Rivals().scores(plant, scene.frequency, scene.noise).items():
+    found = {} if rivals is None else rivals.scores(plant, scene.frequency, scene.noise)
+    for name, rival in found.items():
         yield reference_label(RIVAL + name), _without_state(controller(plant, scene.frequency, name, rival, [0]))
 
 
@@ -105,18 +110,21 @@ def check_plot(path: Path) -> Path:
 
 def write_episode(
     plant: str, path: Path, policy: tuple[Path, int | None] | None, learner: str | None, noise: float | None,
-    frequency: float | None, seed: int, seconds: float | None,
+    frequency: float | None, seed: int, seconds: float | None, own: Sequence[str] | None = (),
 ) -> list[str]:  # fmt: skip
     """Write one episode of a plant over time, and episodes of reference controllers, as a figure or a table.
 
     Lines with the scores of the episodes are returned. The arguments are those of `replaybench.reports.films.show`,
-    except for `path`, whose suffix selects the form.
+    except for `path`, whose suffix selects the form, and for `own`, the names of users' controllers among the reference
+    controllers. If it is None, there are no rivals among them, either.
     """
     place = check_plot(path)
     scene, predict, label = scene_of(plant, policy, learner, noise, frequency, seed)
     whole = scene.plant.steps_per_episode(scene.frequency)
     scene = scene._replace(steps=whole if seconds is None else max(1, round(min(seconds * scene.frequency, whole))))
-    episodes = [run(scene._replace(observe=()), *each) for each in references(scene)]
+    budget = TUNING_EPISODES if policy is None else origin_of(policy[0]).episodes
+    rivals = None if own is None else Rivals(budget, tuple(own))
+    episodes = [run(scene._replace(observe=()), *each) for each in references(scene, rivals)]
     if policy is not None:
         policy_episode = run(scene, label.partition(" under ")[2].partition(" (")[0], predict)
         episodes.insert(0, policy_episode._replace(shown=True))

@@ -1,6 +1,7 @@
 """Plants by ordinary differential equations, and their integration."""
 
 import math
+import re
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
@@ -485,3 +486,12 @@ def test_a_spread_is_part_of_the_plant_but_not_of_its_nominal_plant() -> None:
 )
 def test_spreads_that_do_not_fit_are_refused(plant: str, parameters: dict[str, Any], words: str) -> None:
     refuses(words, make_plant, plant, **parameters)
+
+
+def test_a_plant_without_end_stop_whose_states_run_away_is_named() -> None:
+    endless = declared(Servo, project=OdePlant.project, observation_limit=(1.0, 2.0, 1.0))
+    assert Servo().trial_warning() == ""
+    told = endless().trial_warning()
+    assert re.search(r"full action drives angle to 8\d.* times its scale, .*limit of 1; let project stop it", told)
+    ending = declared(endless, terminated=staticmethod(lambda x, event, p: abs(x[0]) > 1.5))
+    assert ending().trial_warning() == ""

@@ -240,7 +240,7 @@ def test_a_plants_own_warning_is_no_fault_and_leaving_is_one(step: str, told: st
 def test_a_state_that_gets_further_than_declared_is_named(tmp_path: Path) -> None:
     name = own(tmp_path, PLANT_SOURCE.format(step="after = after + 0.5", periodic=False))
     results = dict(checked(PLANT, make_plant(name)))
-    told = r"x is [\d.]+ times its scale away from its center, beyond its observation_limit of 10; declare how far"
+    told = r"x is [\d.]+ times its scale away from its center, beyond its observation_limit of 10; let an end stop"
     assert re.match(told, results["observations stay inside their space, rewards finite"])
 
 

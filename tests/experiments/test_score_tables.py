@@ -132,6 +132,12 @@ def test_the_grid_behind_a_score_is_shown_and_stored(tmp_path: Path) -> None:
         assert data[f"reference_{name}"].item() == value
 
 
+def test_tables_state_where_the_prediction_of_dynamic_programming_starts(tmp_path: Path) -> None:
+    data = finished(tmp_path, dataclasses.replace(GOOD, dp_from="observer"))
+    assert "dynamic programming at 50 Hz, noise 0: predicts from the observer" in shown(data)
+    assert "predicts" not in shown(data.drop_vars("reference_dp_from"))
+
+
 def test_every_reference_is_a_row(tmp_path: Path) -> None:
     """Those that know the noise too; their μ_r may exceed 1."""
     text = shown(finished(tmp_path))

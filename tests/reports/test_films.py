@@ -131,6 +131,15 @@ def test_without_a_display_no_window_is_tried() -> None:
     assert "there is no display for a window here" in done.stdout
 
 
+OWN = """import numpy as np
+from replaybench.extend import ReferenceController
+
+class Full(ReferenceController):
+    def act(self, observation):
+        return np.ones((len(observation), 1), np.float32)
+"""
+
+
 def test_an_episode_over_time_is_a_figure_or_a_table(tmp_path: Path) -> None:
     """With references under the same conditions; the numbers are those of the plant's equations."""
     conditions: Any = (None, None, 0.0, 50.0, 1, 0.2)
@@ -148,6 +157,10 @@ def test_an_episode_over_time_is_a_figure_or_a_table(tmp_path: Path) -> None:
     after, reward = env.simulate(plant.normalise_state(states[:1]), plant.normalise_action([[first["voltage [V]"]]]))
     assert plant.denormalise_state(after) == pytest.approx(states[1:], abs=1e-6)
     assert reward == pytest.approx(first["reward"])
+    (tmp_path / "pid.py").write_text(OWN)
+    for name, own, last_one in (("own", [f"{tmp_path}/pid.py:Full"], "Full"), ("none", None, "dynamic programming")):
+        lines = write_episode("PendulumDCSC", tmp_path / f"{name}.csv", *conditions, own=own)
+        assert f"shown    {last_one}: mean reward -" in lines[-1]
     lines = write_episode("PendulumDCSC", tmp_path / "episode.png", *conditions)
     assert (tmp_path / "episode.png").read_bytes().startswith(b"\x89PNG")
     assert sum("dynamic programming: mean reward -" in line for line in lines) == 1

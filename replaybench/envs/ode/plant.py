@@ -181,6 +181,26 @@ class OdePlant(Plant):
                 )
         return found
 
+    def trial_warning(self) -> str:
+        """Return a warning if the lowest or the highest action drives a state beyond the `observation_limit`."""
+        inputs = np.array([self.action_low, self.action_high], np.float64)
+        state = np.tile(np.array(self.initial_state, np.float64), (2, 1))
+        furthest, running = np.zeros(len(self.state_names)), np.ones(2, np.bool_)
+        for _ in range(min(self.steps_per_episode(self.frequency), _LONGEST)):
+            state, _, terminated = rk4.simulate(self, state, inputs, 1.0 / self.frequency)
+            away = np.nan_to_num(np.abs(self.normalise_state(state[running])), nan=np.inf)
+            furthest = np.maximum(furthest, away.max(axis=0, initial=0.0))
+            running &= ~terminated
+        limit = np.array(self.observation_limit) * (1 + 1e-5)
+        if not (furthest > limit).any():
+            return ""
+        i = int(np.argmax(furthest / limit))
+        return (
+            f"{self.name}: full action drives {self.state_names[i]} to {furthest[i]:.3g} times its scale, beyond its "
+            f"observation_limit of {self.observation_limit[i]:g}; let project stop it as an end stop does, let "
+            "terminated end the episode, or declare observation_limit and set normalise.observations of the learner"
+        )
+
     def made_of(self) -> str:
         return content_hash(getattr(self, name) for name in FUNCTIONS)
 
@@ -346,7 +366,7 @@ class RungeKutta(Engine):
             raise UserError(
                 f"{self.plant.name}: the state {self.plant.state_names[state]} becomes {self.observed[member, state]} "
                 f"in a control step of {count} Runge-Kutta step{'s' * (count > 1)} of {step:.4g} s; declare a shorter "
-                "max_substep, or let project limit the state or terminated end the episode before"
+                "max_substep, let project stop the state as an end stop does, or let terminated end the episode before"
             )
 
 

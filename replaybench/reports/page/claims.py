@@ -129,6 +129,8 @@ def _references(report: ReportData) -> Table:
     for point in report.points:
         here = data.isel(point._asdict())
         grid = str(here["reference_grid"].item()) if "reference_grid" in data else ""
+        start = str(here["reference_dp_from"].item()) if "reference_dp_from" in data else ""
+        grid += f"; predicts from the {start}" if start else ""
         change = float(here["reference_change"]) if "reference_change" in data else np.nan
         cells = [
             plant_name(report.plants[point.plant]),
