@@ -3,6 +3,7 @@
 import importlib.util
 import io
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -19,6 +20,7 @@ from replaybench.envs.registry import PLANTS, make_plant
 from replaybench.evidence.advice import advise as advising
 from replaybench.evidence.advice.probes import Question
 from replaybench.evidence.advice.proposal import Advice
+from replaybench.evidence.advice.text import advice_parts
 from replaybench.exchange.offline import Changes
 from replaybench.exchange.offline_scores import OfflineScores
 from replaybench.experiments.cell_lookup import find_file
@@ -271,7 +273,7 @@ def advise(
     given = {"noise": noise, "frequency": frequency, "memory": memory, **options}
     plant, folder = None if run else str(subject), Path(output) if output else None
     advices = advice(run, plant, folder, workers, _console(progress), **given)
-    return Result(advices, lambda console: advising.show(advices, "text", console))
+    return Result(advices, lambda console: _print(console, chain.from_iterable(map(advice_parts, advices))))
 
 
 def advice(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
+import json
 import shlex
 import sys
 import warnings
@@ -517,7 +519,8 @@ def advise(
 
     from replaybench.api import advice
     from replaybench.cli.console import make_console
-    from replaybench.evidence.advice.advise import show
+    from replaybench.evidence.advice.advise import as_record
+    from replaybench.evidence.advice.text import advice_parts
 
     if run is None and plant is None:
         raise UserError("name a plant, as in --plant PendulumDCSC, a run folder with FULL[Uniform], or a buffer file")
@@ -537,5 +540,11 @@ def advise(
         settings=setting_values(set), observe=observe, episodes=episodes or 0, probes=probes or 0,
         minutes=budget_minutes,
     )  # fmt: skip
-    show(advices if run is not None and run.is_dir() else advices[0], format, console)
+    if format == "json":
+        records = [as_record(each) for each in advices]
+        several = run is not None and run.is_dir()
+        print(json.dumps(records if several else records[0], ensure_ascii=False, indent=1))
+        return 0
+    for part in itertools.chain.from_iterable(map(advice_parts, advices)):
+        console.print(part)
     return 0

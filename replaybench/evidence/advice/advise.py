@@ -1,9 +1,8 @@
-"""The command `advise`: measures a plant, tries some replay strategies on it, and proposes one of them."""
+"""Advice on a plant, whose strategy is chosen by measurements of the plant and by trying some replay strategies."""
 
 import contextlib
 import dataclasses
 import itertools
-import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,10 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 import xarray as xr
-from rich import box
 from rich.console import Console
-from rich.table import Column, Table
-from rich.text import Text
 
 from replaybench.data.documents import json_value, read_toml
 from replaybench.data.run_folder import RunFolder, claim
@@ -25,100 +21,10 @@ from replaybench.evidence.advice.probes import LEAST_EPISODES, Question, conditi
 from replaybench.exchange.recorded_buffer import Recording, curves, read_recording
 from replaybench.experiments.comparison import no_learning
 from replaybench.experiments.dataset import runs_there
-from replaybench.experiments.effects import p_text
 from replaybench.experiments.results_file import read_results
 from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.errors import UserError, unknown
 from replaybench.runtime.user_file import imports_only
-
-_FIRST: Final = 6
-"""Number of strategies to print if none was tried."""
-
-
-def show(advices: proposal.Advice | Sequence[proposal.Advice], form: str, console: Console) -> None:
-    """Print one or several proposals as text, or as a JSON object or list if `form` is "json"."""
-    if form == "json":
-        record = as_record(advices) if isinstance(advices, proposal.Advice) else [as_record(each) for each in advices]
-        print(json.dumps(record, ensure_ascii=False, indent=1))
-        return
-    for each in [advices] if isinstance(advices, proposal.Advice) else advices:
-        _print_advice(console, each)
-
-
-def _print_advice(console: Console, advice: proposal.Advice) -> None:
-    def line(text: str, style: str = "") -> None:
-        console.print(Text(text, style=style), soft_wrap=False)
-
-    chosen, capacity = advice.chosen, advice.capacity
-    noise = "noise not known" if advice.noise is None else f"noise {advice.noise:g}"
-    where = f"{advice.plant}, {advice.frequency:g} Hz, {noise}, {advice.learner}"
-    if chosen is None:
-        line(f"{where}: {advice.headline}, so no strategy is proposed", "bold")
-        line("likely causes, in order", "bold")
-        for place, cause in enumerate(advice.causes, 1):
-            line(f"  {place}. {cause}")
-    else:
-        line(f"{where}: use {chosen.name}", "bold")
-        kept = f"{chosen.capacity} experiences"
-        if chosen.candidate.retention == "FULL":
-            kept = "all experiences"
-            if capacity is not None:
-                kept += f" ({capacity.stored} here); {proposal.rounded(capacity.steps)} by the 90 % rule"
-        line(f"capacity: {kept}")
-    if capacity is not None:
-        line(
-            f"the 90 % rule (section 9.1): the learning curve is at nine tenths of {capacity.start:.4g} … "
-            f"{capacity.final:.4g} after {capacity.steps} of {capacity.stored} experiences; {capacity.state}"
-        )
-    if chosen is not None:
-        line("reasons", "bold")
-        for favours, rule in chosen.candidate.rules():
-            line(f"  {'for' if favours else 'against'} it: {rule.because}")
-            value = rule.value(advice.traits)
-            measured = "without limit" if value is not None and math.isinf(value) else f"{value:.3g}"
-            line(f"      {rule.trait} = {measured} ({rule.ends()}); section {rule.section}; rule {rule.id}", "dim")
-            line(f"      claims: {', '.join(rule.claims)}", "dim")
-            for stored in map(rules.stored_evidence().__getitem__, rule.evidence):
-                low, high = stored["interval"]
-                effect = f"{stored['contrast']} = {stored['effect']:+.3f} [{low:+.3f}, {high:+.3f}]"
-                after = f"n = {stored['n']} after {stored['episodes']} episodes"
-                line(f"      stored: {effect}, {after}, {stored['stored']}", "dim")
-        if not chosen.candidate.rules():
-            line(f"  no rule speaks for or against it{': it did best' if advice.probes else ''}")
-    console.print(_table(advice))
-    if advice.changes:
-        line("what would change it", "bold")
-    for change in advice.changes:
-        line(f"  {change}")
-    for caution in advice.cautions:
-        line(f"caution: {caution}", "yellow")
-
-
-def _table(advice: proposal.Advice) -> Table:
-    if not advice.probes:
-        table = Table("strategy", Column("votes", justify="right"), title="by rules alone", box=box.SIMPLE_HEAD)
-        for each in advice.ranked[:_FIRST]:
-            table.add_row(Text(each.name), f"{each.candidate.votes:+d}")
-        return table
-    headings = ("votes", "score", "failed", "− FULL[Uniform] [95 %]", "p")
-    columns = [Column("strategy", no_wrap=True), *(Column(heading, justify="right") for heading in headings)]
-    title = f"tried with {advice.seeds} seeds × {advice.episodes} episodes"
-    table = Table(*columns, title=title, box=box.SIMPLE_HEAD, caption_justify="left")
-    table.caption = (
-        f"score: {advice.unit}; differences are of paired seeds with BCa intervals; p by sign-flip tests, Holm's"
-    )
-    for probe in advice.probes:
-        difference = "", ""
-        if probe.beyond is not None and probe.beyond.n:
-            low, high = probe.beyond.interval()
-            ends = f" [{low:+z.3f}, {high:+z.3f}]" if math.isfinite(low) else ""
-            difference = f"{probe.beyond.estimate:+z.3f}{ends}", p_text(probe.chance)
-        counts = f"{probe.candidate.votes:+d}", f"{probe.mean:z.3f}", f"{probe.failed}"
-        table.add_row(Text(probe.name), *counts, *difference)
-    table.add_section()
-    for label, score in advice.known.items():
-        table.add_row(label, "", f"{score:z.3f}", "", "", "")
-    return table
 
 
 def as_record(advice: proposal.Advice) -> dict[str, Any]:
