@@ -210,14 +210,14 @@ class Learner:
     def policy(self, observation: AnyFloats, *args: Any, **kwargs: Any) -> AnyFloats:
         """Return greedy actions `[M, N, A]` in [−1, 1] for N observations `[M, N, S]` of each member.
 
-        A recurrent policy also takes its states `[M, N, H]`, with H numbers each. Without states, each observation is
-        the first of an episode.
+        By default, they are the outputs of the first network. A recurrent policy also takes its states `[M, N, H]`,
+        with H numbers each. Without states, each observation is the first of an episode.
         """
-        raise NotImplementedError
+        return self.memory.evaluate(next(iter(self.networks)), self.normalised(observation), *args, **kwargs)
 
     def policy_head(self) -> PolicyHead:
         """Return the network that computes the greedy action, and the rule that maps its outputs to the action."""
-        raise NotImplementedError
+        return PolicyHead(next(iter(self.networks.values())), 0, self.task.action_size)
 
     def value(self, observation: AnyFloats) -> AnyFloats:
         """Return the values `[M, N]` of N observations `[M, N, S]` under the policy of each member.

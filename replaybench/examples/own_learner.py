@@ -96,9 +96,9 @@ def _update(actor: TrainState, critic: TrainState, x: Experiences, tau: float, s
     """Update the networks of every member m, from its own samples alone."""
     batch, actions = x.action.shape[1], x.action.shape[2]
     dtype, kind = actor.network.parameters.dtype, actor.network.parameters.dtype.type
-    pi, nothing = np.empty((batch, actions), dtype), np.empty((batch, 0), dtype)
-    d_pi = np.empty_like(pi)
-    q_tm1, q_t, d_q = np.empty((batch, 1), dtype), np.empty((batch, 1), dtype), np.empty((batch, 1), dtype)
+    pi, d_pi = np.empty((2, batch, actions), dtype)
+    q_tm1, q_t, d_q = np.empty((3, batch, 1), dtype)
+    nothing = np.empty((batch, 0), dtype)
     for m in range(x.action.shape[0]):
         s_tm1, s_t = x.observation[m], x.next_observation[m]
         evaluate(actor.target, m, actor.tape, s_t, nothing, pi)

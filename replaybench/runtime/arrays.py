@@ -1,7 +1,7 @@
 """Array types for annotations, named by dtype, and arrays that begin on a cache line."""
 
 import math
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -9,6 +9,7 @@ from numpy.typing import DTypeLike, NDArray
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 AnyFloats = NDArray[np.floating]
+Scalar: TypeAlias = float | np.floating
 Bools = NDArray[np.bool_]
 Integers = NDArray[np.int64]
 Integers32 = NDArray[np.int32]

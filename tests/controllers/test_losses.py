@@ -13,10 +13,10 @@ from scipy.stats import norm
 from torch.distributions import Normal, kl_divergence
 
 from replaybench.controllers.algorithms.naf import AdvantageForm, action_values, means, output_size
-from replaybench.controllers.algorithms.sac import sample, sample_backward
+from replaybench.controllers.algorithms.sac import differentiate_sample, sample
 from replaybench.controllers.algorithms.segments import project
 from replaybench.controllers.interface.agent import LearnerSetting
-from replaybench.controllers.losses.densities import divergence, divergence_gradient, importance_weights
+from replaybench.controllers.losses.refer import divergence, divergence_gradient, importance_weights
 from replaybench.controllers.losses.temporal_difference import Experiences, loss_factor, loss_gradient, outcome
 from replaybench.controllers.registry import load_learner
 from replaybench.data.batch import SQUARED, CriticLoss, network_weights, separate_samples
@@ -76,7 +76,7 @@ def test_squashed_samples_their_log_probability_and_gradients_equal_torch() -> N
     # Torch recovers ε from x, which rounding spoils where σ is 10⁻¹¹ and less.
     np.testing.assert_allclose(log_prob[:40], density[:40].detach(), atol=1e-4)
     d_action, d_log_prob, d_head = rng.normal(size=(B, A)), rng.normal(size=B), np.empty((B, 2 * A))
-    sample_backward(head, noise, action, d_action, d_log_prob, d_head)
+    differentiate_sample(head, noise, action, d_action, d_log_prob, d_head)
     ((theirs * torch.tensor(d_action)).sum() + (density * torch.tensor(d_log_prob)).sum()).backward()
     assert leaf.grad is not None
     gradient, ordinary = leaf.grad.numpy(), np.r_[0:20, 40:B]

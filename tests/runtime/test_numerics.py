@@ -106,7 +106,7 @@ BY_C_LIBRARY = {"ndtr", "ndtri", "nctdtr", "stdtrit"}
 PROGRAM = """
 import hashlib
 import numpy as np
-from replaybench.controllers.losses.densities import importance_weights
+from replaybench.controllers.losses.refer import importance_weights
 from replaybench.controllers.networks.mlp import PopulationMLP, Shape
 from replaybench.runtime.streams import Stream
 from replaybench.envs.ode import rk4

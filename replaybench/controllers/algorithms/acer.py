@@ -31,8 +31,8 @@ from replaybench.controllers.interface.agent import Batch, LearnerSetting, Task
 from replaybench.controllers.interface.noise import Explored, PolicyDraws
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.networks.adam import adam_step, track
-from replaybench.controllers.networks.mlp import Shape, Tape, backward, forward
-from replaybench.controllers.networks.network import PolicyHead, TrainState
+from replaybench.controllers.networks.mlp import Shape
+from replaybench.controllers.networks.network import AnyTape, TrainState, differentiate, evaluate
 from replaybench.runtime.arrays import AnyFloats
 from replaybench.runtime.configuration import Number, Positive, Widths
 from replaybench.runtime.kernel import kernel
@@ -155,16 +155,10 @@ class ACER(Learner):
         action = (mean + self.config.sigma * self.exploration.drawn).astype(np.float32)
         return Explored(action, np.abs(action - mean).sum(axis=1), {"behaviour_mean": mean})
 
-    def policy(self, observation: AnyFloats) -> AnyFloats:
-        return self.policy_network(self.normalised(observation))
-
     def sample(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
         mean = self.policy(observation)
         noise = self.exploration.stream.normal(mean[0].size).reshape(mean.shape)
         return np.asarray(mean + self.config.sigma * noise, mean.dtype)
-
-    def policy_head(self) -> PolicyHead:
-        return PolicyHead(self.policy_network, 0, self.task.action_size)
 
     def value(self, observation: AnyFloats) -> AnyFloats:
         return self.normaliser.rewards.restored(self.value_network(self.normalised(observation))[:, :, 0])
@@ -184,7 +178,7 @@ class ACER(Learner):
         first, dtype, delta = self.begin_updates(batch), self.setting.dtype, self.empty_per_sample(batch)
         data, behaviour = as_segments(batch, self.normaliser, dtype), rows(batch, "behaviour_mean", dtype)
         nets, stream = (self._policy, self._value, self._advantage, self._other_tape), self.draws.state
-        update_members(*nets, data, behaviour, stream, self.numbers, first, delta)
+        _update(*nets, data, behaviour, stream, self.numbers, first, delta)
         return {"td_error": delta}
 
     def _extra_state(self) -> dict[str, np.ndarray]:
@@ -258,8 +252,8 @@ def action_value(a: AnyFloats, v: AnyFloats, r: int, count: int, numbers: ACERNu
 
 
 @kernel
-def update_members(
-    policy: TrainState, value: TrainState, advantage: TrainState, other_tape: Tape,
+def _update(
+    policy: TrainState, value: TrainState, advantage: TrainState, other_tape: AnyTape,
     data: Segments, behaviour: AnyFloats, stream: NDArray[np.uint64], numbers: ACERNumbers, first: int,
     td_error: AnyFloats,
 ) -> None:  # fmt: skip
@@ -270,33 +264,32 @@ def update_members(
     count, actions = data.action.shape[1:]
     segments, blocks = data.length.shape[1], 1 + numbers.samples
     observations, kind = data.observation.shape[2], policy.network.parameters.dtype
-    phi, d_phi = np.zeros((count, actions), kind), np.zeros((count, actions), kind)
-    phi_average, other = np.zeros_like(phi), np.zeros_like(phi)
-    v, d_v = np.zeros((count + segments, 1), kind), np.zeros((count + segments, 1), kind)
-    a, d_a = np.zeros((blocks * count, 1), kind), np.zeros((blocks * count, 1), kind)
+    phi, d_phi, phi_average, other = np.zeros((4, count, actions), kind)
+    v, d_v = np.zeros((2, count + segments, 1), kind)
+    a, d_a = np.zeros((2, blocks * count, 1), kind)
     a_other, tried = np.zeros((count, 1), kind), np.zeros((blocks * count, actions), kind)
     repeated, nothing = np.zeros((blocks * count, observations), kind), np.zeros((count + segments, 0), kind)
     updates = data.action.shape[0] // policy.network.parameters.shape[0]
     for row in range(data.action.shape[0]):
         m, step = row // updates, first + row % updates
         observation, rate = data.observation[row, :count], data.rate_factor[row]
-        forward(policy.target, m, policy.tape, observation, nothing, phi_average)
-        forward(policy.network, m, policy.tape, observation, nothing, phi)
-        forward(value.network, m, value.tape, data.observation[row], nothing, v)
+        evaluate(policy.target, m, policy.tape, observation, nothing, phi_average)
+        evaluate(policy.network, m, policy.tape, observation, nothing, phi)
+        evaluate(value.network, m, value.tape, data.observation[row], nothing, v)
         if not numbers.trajectory:
             sample_actions(data, row, phi, stream[m], numbers, tried, other)
             for i in range(blocks):
                 repeated[i * count : (i + 1) * count] = observation
-            forward(advantage.network, m, other_tape, observation, other, a_other)
-            forward(advantage.network, m, advantage.tape, repeated, tried, a)
+            evaluate(advantage.network, m, other_tape, observation, other, a_other)
+            evaluate(advantage.network, m, advantage.tape, repeated, tried, a)
         mu, error = behaviour[row], td_error[row]
         gradients(data, row, mu, phi, phi_average, v, a, other, a_other, numbers, d_phi, d_v, d_a, error)
-        backward(policy.network, m, policy.tape, d_phi, True, nothing)
+        differentiate(policy.network, m, policy.tape, d_phi, True, nothing)
         adam_step(policy.network, m, policy.adam, step, rate)
-        backward(value.network, m, value.tape, d_v, True, nothing)
+        differentiate(value.network, m, value.tape, d_v, True, nothing)
         adam_step(value.network, m, value.adam, step, rate)
         if not numbers.trajectory:
-            backward(advantage.network, m, advantage.tape, d_a, True, nothing)
+            differentiate(advantage.network, m, advantage.tape, d_a, True, nothing)
             adam_step(advantage.network, m, advantage.adam, step, rate)
         track(policy.target, policy.network, m, numbers.tau)
 
@@ -311,9 +304,8 @@ def gradients(
     length, action = data.length[row], data.action[row]
     count, actions = action.shape
     steps, total = count // length.size, max(1, length.sum())
-    q, values, ret, followed = np.empty(steps), np.empty(steps), np.empty(steps), np.empty(steps)
-    ratio, trace, weight = np.empty(steps), np.empty(steps), np.empty(steps)
-    g, k = np.empty(actions), np.empty(actions)
+    q, values, ret, followed, ratio, trace, weight = np.empty((7, steps))
+    g, k = np.empty((2, actions))
     variance = numbers.sigma**2
     d_phi[:], d_v[:], d_a[:] = 0, 0, 0
     for b in range(length.size):

@@ -29,8 +29,8 @@ from replaybench.controllers.interface.discrete import ActionLevels, DiscreteCon
 from replaybench.controllers.interface.noise import Explored, PolicyDraws, draw_uniform
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.networks.adam import adam_step, track
-from replaybench.controllers.networks.mlp import Shape, backward, forward
-from replaybench.controllers.networks.network import PolicyHead, TrainState
+from replaybench.controllers.networks.mlp import Shape
+from replaybench.controllers.networks.network import PolicyHead, TrainState, differentiate, evaluate
 from replaybench.runtime import elementwise
 from replaybench.runtime.arrays import AnyFloats, Floats, Integers
 from replaybench.runtime.configuration import NonNegative, Number, Positive, Share, Widths
@@ -180,7 +180,7 @@ class ACERDiscrete(Learner):
         first, dtype, delta = self.begin_updates(batch), self.setting.dtype, self.empty_per_sample(batch)
         choice, behaviour = rows(batch, "choice", dtype)[:, :, 0].astype(np.int64), rows(batch, "behaviour", dtype)
         data = as_segments(batch, self.normaliser, dtype)
-        update_members(self._policy, self._critic, data, choice, behaviour, self.numbers, first, delta)
+        _update(self._policy, self._critic, data, choice, behaviour, self.numbers, first, delta)
         return {"td_error": delta}
 
 
@@ -251,7 +251,7 @@ def to_logits(pi: Floats, z: Floats, scale: float, d_logits: AnyFloats) -> None:
 
 
 @kernel
-def update_members(
+def _update(
     policy: TrainState, critic: TrainState, data: Segments, choice: Integers, behaviour: AnyFloats,
     numbers: ACERDiscreteNumbers, first: int, td_error: AnyFloats,
 ) -> None:  # fmt: skip
@@ -261,23 +261,23 @@ def update_members(
     """
     count, n = data.observation.shape[1], behaviour.shape[2]
     kind = policy.network.parameters.dtype
-    logits, d_logits = np.zeros((count, n), kind), np.zeros((count, n), kind)
-    q, d_q, nothing = np.zeros((count, n), kind), np.zeros((count, n), kind), np.zeros((count, 0), kind)
-    pi, log_pi, pi_average = np.empty((count, n)), np.empty((count, n)), np.empty((count, n))
+    logits, d_logits, q, d_q = np.zeros((4, count, n), kind)
+    pi, log_pi, pi_average = np.empty((3, count, n))
+    nothing = np.zeros((count, 0), kind)
     updates = data.length.shape[0] // policy.network.parameters.shape[0]
     for row in range(data.length.shape[0]):
         m, step = row // updates, first + row % updates
         observation, rate = data.observation[row], data.rate_factor[row]
-        forward(policy.target, m, policy.tape, observation, nothing, logits)
+        evaluate(policy.target, m, policy.tape, observation, nothing, logits)
         probabilities(logits, pi_average, log_pi)
-        forward(policy.network, m, policy.tape, observation, nothing, logits)
+        evaluate(policy.network, m, policy.tape, observation, nothing, logits)
         probabilities(logits, pi, log_pi)
-        forward(critic.network, m, critic.tape, observation, nothing, q)
+        evaluate(critic.network, m, critic.tape, observation, nothing, q)
         done, mu, error = choice[row], behaviour[row], td_error[row]
         gradients(data, row, done, mu, pi, log_pi, pi_average, q, numbers, d_logits, d_q, error)
-        backward(policy.network, m, policy.tape, d_logits, True, nothing)
+        differentiate(policy.network, m, policy.tape, d_logits, True, nothing)
         adam_step(policy.network, m, policy.adam, step, rate)
-        backward(critic.network, m, critic.tape, d_q, True, nothing)
+        differentiate(critic.network, m, critic.tape, d_q, True, nothing)
         adam_step(critic.network, m, critic.adam, step, rate)
         track(policy.target, policy.network, m, numbers.tau)
 
@@ -292,9 +292,8 @@ def gradients(
     length = data.length[row]
     count, n = behaviour.shape
     steps, total = count // length.size, max(1, length.sum())
-    v, q_done, v_used, q_used = np.empty(count + length.size), np.empty(steps), np.empty(steps), np.empty(steps)
-    ratio, trace, weight, ret = np.empty(steps), np.empty(steps), np.empty(steps), np.empty(steps)
-    g, k = np.empty(n), np.empty(n)
+    q_done, v_used, q_used, ratio, trace, weight, ret = np.empty((7, steps))
+    (g, k), v = np.empty((2, n)), np.empty(count + length.size)
     d_logits[:], d_q[:] = 0, 0
     for r in range(v.size):
         v[r] = 0.0

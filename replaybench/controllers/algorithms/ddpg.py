@@ -10,8 +10,7 @@ from replaybench.controllers.interface.agent import AdamConfig, Batch, LearnerSe
 from replaybench.controllers.interface.exploration import DeterministicConfig, ParameterNoise
 from replaybench.controllers.interface.recurrence import RecurrentConfig
 from replaybench.controllers.learner import Learner
-from replaybench.controllers.losses.densities import divergence_gradient, importance_weights
-from replaybench.controllers.losses.refer import Rules, gives_gradient
+from replaybench.controllers.losses.refer import Rules, divergence_gradient, gives_gradient, importance_weights
 from replaybench.controllers.losses.temporal_difference import (
     Experiences,
     loss_factor,
@@ -22,7 +21,6 @@ from replaybench.controllers.losses.temporal_difference import (
 from replaybench.controllers.networks.adam import AdamSettings, adam_step, track
 from replaybench.controllers.networks.mlp import PopulationMLP, Shape
 from replaybench.controllers.networks.network import (
-    PolicyHead,
     TrainState,
     differentiate,
     evaluate,
@@ -113,12 +111,6 @@ class DDPG(Learner):
         self.networks.adams["critic"] = adam
         self._actor, self._critic = map(self.train_state, shapes)
 
-    def policy(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
-        return self.memory.evaluate("actor", self.normalised(observation), state)
-
-    def policy_head(self) -> PolicyHead:
-        return PolicyHead(self.actor, 0, self.task.action_size)
-
     def value(self, observation: AnyFloats) -> AnyFloats:
         normalised = self.normalised(observation)
         return self.normaliser.rewards.restored(self.critic(normalised, self.actor(normalised))[:, :, 0])
@@ -142,9 +134,9 @@ def _update(
     """
     batch, actions = x.action.shape[1], x.action.shape[2]
     dtype, kind = actor.network.parameters.dtype, actor.network.parameters.dtype.type
-    pi, nothing = np.empty((batch, actions), dtype), np.empty((batch, 0), dtype)
-    d_pi, d_mean, d_log_sigma, sigmas = np.empty_like(pi), np.empty_like(pi), np.empty_like(pi), np.empty_like(pi)
-    q_tm1, q_t, d_q = np.empty((batch, 1), dtype), np.empty((batch, 1), dtype), np.empty((batch, 1), dtype)
+    pi, d_pi, d_mean, d_log_sigma, sigmas = np.empty((5, batch, actions), dtype)
+    q_tm1, q_t, d_q = np.empty((3, batch, 1), dtype)
+    nothing = np.empty((batch, 0), dtype)
     updates = x.action.shape[0] // actor.network.parameters.shape[0]
     for row in range(x.action.shape[0]):
         m, step = row // updates, first + row % updates

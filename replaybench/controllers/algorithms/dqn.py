@@ -16,8 +16,8 @@ from replaybench.controllers.losses.temporal_difference import (
     td_error,
 )
 from replaybench.controllers.networks.adam import adam_step
-from replaybench.controllers.networks.mlp import Shape, backward, forward
-from replaybench.controllers.networks.network import PolicyHead, TrainState
+from replaybench.controllers.networks.mlp import Shape
+from replaybench.controllers.networks.network import PolicyHead, TrainState, differentiate, evaluate
 from replaybench.data.batch import SQUARED, CriticLoss
 from replaybench.runtime.arrays import AnyFloats, Bools, Integers
 from replaybench.runtime.configuration import Number, Positive, Share, Widths
@@ -143,18 +143,17 @@ def _update(
     """
     net, target, tape, batch = critic.network, critic.target, critic.tape, x.action.shape[1]
     dtype, kind = net.parameters.dtype, net.parameters.dtype.type
-    q_tm1 = np.empty((batch, net.plan[-1, 0]), dtype)
-    q_t, judge, d_q = np.empty_like(q_tm1), np.empty_like(q_tm1), np.empty_like(q_tm1)
+    q_tm1, q_t, judge, d_q = np.empty((4, batch, counts.prod()), dtype)
     nothing = np.empty((batch, 0), dtype)
     updates = x.action.shape[0] // net.parameters.shape[0]
     for row in range(x.action.shape[0]):
         m, step = row // updates, first + row % updates
-        forward(target, m, tape, x.next_observation[row], nothing, q_t)
+        evaluate(target, m, tape, x.next_observation[row], nothing, q_t)
         if double:
-            forward(net, m, tape, x.next_observation[row], nothing, judge)
+            evaluate(net, m, tape, x.next_observation[row], nothing, judge)
         else:
             judge[:] = q_t
-        forward(net, m, tape, x.observation[row], nothing, q_tm1)
+        evaluate(net, m, tape, x.observation[row], nothing, q_tm1)
         d_q[:] = 0
         for b in range(batch):
             best, chosen = np.argmax(judge[b]), choice_of(x.action[row, b], counts)
@@ -165,7 +164,7 @@ def _update(
             chosen = choice_of(x.action[row, b], counts)
             weight = x.weight[row, b]
             d_q[b, chosen] = loss_gradient(delta[row, b], b, batch, x.loss, factor, -1.0, weight, kind)
-        backward(net, m, tape, d_q, True, nothing)
+        differentiate(net, m, tape, d_q, True, nothing)
         adam_step(net, m, critic.adam, step, x.rate_factor[row])
         if step % copy_every == 0:
             target.parameters[m] = net.parameters[m]

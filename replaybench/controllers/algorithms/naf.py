@@ -9,8 +9,7 @@ from replaybench.controllers.interface.agent import AdamConfig, Batch, LearnerSe
 from replaybench.controllers.interface.exploration import DeterministicConfig, GaussianNoise, ProcessNoise
 from replaybench.controllers.interface.recurrence import RecurrentConfig
 from replaybench.controllers.learner import Learner
-from replaybench.controllers.losses.densities import divergence_gradient, importance_weights
-from replaybench.controllers.losses.refer import Rules, gives_gradient
+from replaybench.controllers.losses.refer import Rules, divergence_gradient, gives_gradient, importance_weights
 from replaybench.controllers.losses.temporal_difference import Experiences, outcome, td_error
 from replaybench.controllers.networks.adam import adam_step, track
 from replaybench.controllers.networks.mlp import Shape
@@ -179,10 +178,10 @@ def _update(
     """
     batch, actions = x.action.shape[1], x.action.shape[2]
     dtype, kind = net.network.parameters.dtype, net.network.parameters.dtype.type
-    outputs, nothing = np.empty((batch, 1 + actions + actions * (actions + 1) // 2), dtype), np.empty((batch, 0), dtype)
-    next_outputs, d_outputs = np.empty_like(outputs), np.empty_like(outputs)
-    q_tm1, mean = np.empty(batch, dtype), np.empty((batch, actions), dtype)
-    sigmas, d_mean, d_log_sigma = np.empty_like(mean), np.empty_like(mean), np.empty_like(mean)
+    width = 1 + actions + actions * (actions + 1) // 2
+    outputs, next_outputs, d_outputs = np.empty((3, batch, width), dtype)
+    mean, sigmas, d_mean, d_log_sigma = np.empty((4, batch, actions), dtype)
+    q_tm1, nothing = np.empty(batch, dtype), np.empty((batch, 0), dtype)
     known = x.mu_mean.shape[2] > 0
     updates = x.action.shape[0] // net.network.parameters.shape[0]
     for row in range(x.action.shape[0]):

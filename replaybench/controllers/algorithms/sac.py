@@ -14,15 +14,14 @@ from replaybench.controllers.learner import Learner
 from replaybench.controllers.losses.temporal_difference import Experiences, targets
 from replaybench.controllers.losses.twin_critics import (
     Twins,
-    TwinWorkspace,
     fit_twins,
     lesser_gradient,
     lesser_value,
     twin_workspace,
 )
 from replaybench.controllers.networks.adam import Adam, adam_step, make_adam, track
-from replaybench.controllers.networks.mlp import Network, Shape, backward, forward
-from replaybench.controllers.networks.network import PolicyHead, TrainState
+from replaybench.controllers.networks.mlp import Network, Shape
+from replaybench.controllers.networks.network import PolicyHead, TrainState, differentiate, evaluate
 from replaybench.runtime import elementwise
 from replaybench.runtime.arrays import AnyFloats, Bools, Floats
 from replaybench.runtime.configuration import Episodes, Number, Positive, Share, Widths
@@ -94,7 +93,6 @@ class SAC(Learner):
         self.networks.adams["temperature"] = temperature
         self.random_actions, self.update_stream = RandomActions(setting), setting.stream("update")
         self._states = {name: self.train_state(name) for name in shapes}
-        self._workspace = twin_workspace(self._states["critic1"].tape, config.batch_size, a, setting.dtype)
 
     def _advance(self, observation: AnyFloats, active: Bools) -> None:
         if self.warming_up:
@@ -158,11 +156,11 @@ class SAC(Learner):
         stream = self.update_stream.state
         if config.version == "first":
             value, alpha = states["value"], config.temperature or 0.0  # settings without a temperature are refused
-            update_first(actor, critics, value, self._workspace, x, config.tau, alpha, stream, first, delta)
+            _update_first(actor, critics, value, x, config.tau, alpha, stream, first, delta)
         else:
             temperature = (self.log_temperature.network, self.networks.adams["temperature"], config.temperature is None)
             entropy = -float(self.task.action_size)
-            update_present(actor, critics, *temperature, self._workspace, x, config.tau, entropy, stream, first, delta)
+            _update(actor, critics, *temperature, x, config.tau, entropy, stream, first, delta)
         return {"td_error": delta}
 
     def _extra_state(self) -> dict[str, np.ndarray]:
@@ -208,7 +206,7 @@ def sample(head: AnyFloats, noise: AnyFloats, action: AnyFloats, log_prob: AnyFl
 
 
 @kernel
-def sample_backward(
+def differentiate_sample(
     head: AnyFloats, noise: AnyFloats, action: AnyFloats, d_action: AnyFloats, d_log_prob: AnyFloats, d_head: AnyFloats
 ) -> None:
     """Propagate the gradient of a loss L from sampled actions to the actor's outputs μ and log σ, `head` `[B, 2A]`.
@@ -247,9 +245,8 @@ def temper(
 
 
 @kernel
-def update_present(
+def _update(
     actor: TrainState, critics: Twins, log_temperature: Network, temperature_adam: Adam, automatic: bool,
-    workspace: TwinWorkspace,
     x: Experiences, tau: float, target_entropy: float, stream: NDArray[np.uint64], first: int, delta: AnyFloats,
 ) -> None:  # fmt: skip
     """Update the networks of every member by Algorithm 1 of Haarnoja et al. (2018b).
@@ -257,18 +254,18 @@ def update_present(
     `first` is the number, from 1, of the first update on the batch. |δ| is written to `delta`, as in `fit_twins`.
     """
     batch, actions = x.action.shape[1], x.action.shape[2]
-    kind = workspace.q.dtype.type
-    pi, noise = np.empty((batch, actions), workspace.q.dtype), np.empty((batch, actions), workspace.q.dtype)
-    head, d_head = np.empty((batch, 2 * actions), workspace.q.dtype), np.empty((batch, 2 * actions), workspace.q.dtype)
-    log_prob, d_log_prob = np.empty(batch, workspace.q.dtype), np.empty(batch, workspace.q.dtype)
-    y = np.empty_like(workspace.q)
-    nothing = np.empty((batch, 0), workspace.q.dtype)
+    workspace = twin_workspace(critics, batch, actions)
+    dtype, kind = workspace.q.dtype, workspace.q.dtype.type
+    pi, noise = np.empty((2, batch, actions), dtype)
+    head, d_head = np.empty((2, batch, 2 * actions), dtype)
+    log_prob, d_log_prob = np.empty((2, batch), dtype)
+    y, nothing = np.empty((batch, 1), dtype), np.empty((batch, 0), dtype)
     updates = x.action.shape[0] // actor.network.parameters.shape[0]
     for row in range(x.action.shape[0]):
         m, step = row // updates, first + row % updates
         alpha = np.exp(log_temperature.parameters[m, 0])
 
-        forward(actor.network, m, actor.tape, x.next_observation[row], nothing, head)
+        evaluate(actor.network, m, actor.tape, x.next_observation[row], nothing, head)
         draw_normals(stream[m], noise)
         sample(head, noise, pi, log_prob)
         lesser_value((critics[0].target, critics[1].target), m, workspace, x.next_observation[row], pi)
@@ -277,7 +274,7 @@ def update_present(
         targets(x, row, workspace.q, y)
         fit_twins(critics, m, workspace, x, row, y, 0.5, step, delta[row])
 
-        forward(actor.network, m, actor.tape, x.observation[row], nothing, head)
+        evaluate(actor.network, m, actor.tape, x.observation[row], nothing, head)
         draw_normals(stream[m], noise)
         sample(head, noise, pi, log_prob)
         lesser_gradient(critics, m, workspace, x.observation[row], pi)
@@ -286,8 +283,8 @@ def update_present(
             d_log_prob[b] = alpha * share
             for a in range(actions):
                 workspace.d_action[b, a] *= -share
-        sample_backward(head, noise, pi, workspace.d_action, d_log_prob, d_head)
-        backward(actor.network, m, actor.tape, d_head, True, nothing)
+        differentiate_sample(head, noise, pi, workspace.d_action, d_log_prob, d_head)
+        differentiate(actor.network, m, actor.tape, d_head, True, nothing)
         adam_step(actor.network, m, actor.adam, step, x.rate_factor[row])
         if automatic:
             weight, rate = x.actor_weight[row], x.rate_factor[row]
@@ -297,9 +294,8 @@ def update_present(
 
 
 @kernel
-def update_first(
-    actor: TrainState, critics: Twins, value: TrainState, workspace: TwinWorkspace, x: Experiences, tau: float,
-    temperature: float,
+def _update_first(
+    actor: TrainState, critics: Twins, value: TrainState, x: Experiences, tau: float, temperature: float,
     stream: NDArray[np.uint64], first: int, delta: AnyFloats,
 ) -> None:  # fmt: skip
     """Update the networks of every member by Algorithm 1 of Haarnoja et al. (2018a).
@@ -311,22 +307,22 @@ def update_first(
     Sample weights for the critics alone do not apply to the value network.
     """
     batch, actions = x.action.shape[1], x.action.shape[2]
-    kind = workspace.q.dtype.type
+    workspace = twin_workspace(critics, batch, actions)
+    dtype, kind = workspace.q.dtype, workspace.q.dtype.type
     alpha = kind(temperature)
-    pi, noise = np.empty((batch, actions), workspace.q.dtype), np.empty((batch, actions), workspace.q.dtype)
-    head, d_head = np.empty((batch, 2 * actions), workspace.q.dtype), np.empty((batch, 2 * actions), workspace.q.dtype)
-    log_prob, d_log_prob = np.empty(batch, workspace.q.dtype), np.empty(batch, workspace.q.dtype)
-    y, v, d_v = np.empty_like(workspace.q), np.empty_like(workspace.q), np.empty_like(workspace.q)
-    nothing = np.empty((batch, 0), workspace.q.dtype)
+    pi, noise = np.empty((2, batch, actions), dtype)
+    head, d_head = np.empty((2, batch, 2 * actions), dtype)
+    log_prob, d_log_prob = np.empty((2, batch), dtype)
+    (y, v, d_v), nothing = np.empty((3, batch, 1), dtype), np.empty((batch, 0), dtype)
     updates = x.action.shape[0] // actor.network.parameters.shape[0]
     for row in range(x.action.shape[0]):
         m, step = row // updates, first + row % updates
-        forward(actor.network, m, actor.tape, x.observation[row], nothing, head)
+        evaluate(actor.network, m, actor.tape, x.observation[row], nothing, head)
         draw_normals(stream[m], noise)
         sample(head, noise, pi, log_prob)
         lesser_gradient(critics, m, workspace, x.observation[row], pi)
 
-        forward(value.network, m, value.tape, x.observation[row], nothing, v)
+        evaluate(value.network, m, value.tape, x.observation[row], nothing, v)
         for b in range(batch):
             soft = workspace.q[b, 0] - alpha * log_prob[b]
             share = kind(1 / batch) * x.actor_weight[row, b]
@@ -334,11 +330,11 @@ def update_first(
             d_log_prob[b] = alpha * share
             for a in range(actions):
                 workspace.d_action[b, a] *= -share
-        backward(value.network, m, value.tape, d_v, True, nothing)
-        sample_backward(head, noise, pi, workspace.d_action, d_log_prob, d_head)
-        backward(actor.network, m, actor.tape, d_head, True, nothing)
+        differentiate(value.network, m, value.tape, d_v, True, nothing)
+        differentiate_sample(head, noise, pi, workspace.d_action, d_log_prob, d_head)
+        differentiate(actor.network, m, actor.tape, d_head, True, nothing)
 
-        forward(value.target, m, value.tape, x.next_observation[row], nothing, v)
+        evaluate(value.target, m, value.tape, x.next_observation[row], nothing, v)
         targets(x, row, v, y)
         fit_twins(critics, m, workspace, x, row, y, 0.5, step, delta[row])
         adam_step(value.network, m, value.adam, step, x.rate_factor[row])

@@ -10,10 +10,10 @@ from replaybench.controllers.interface.exploration import DeterministicConfig
 from replaybench.controllers.interface.noise import Explored, RandomActions
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.losses.temporal_difference import Experiences, targets
-from replaybench.controllers.losses.twin_critics import Twins, TwinWorkspace, fit_twins, lesser_value, twin_workspace
+from replaybench.controllers.losses.twin_critics import Twins, fit_twins, lesser_value, twin_workspace
 from replaybench.controllers.networks.adam import adam_step, track
-from replaybench.controllers.networks.mlp import Shape, backward, forward
-from replaybench.controllers.networks.network import PolicyHead, TrainState
+from replaybench.controllers.networks.mlp import Shape
+from replaybench.controllers.networks.network import TrainState, differentiate, evaluate
 from replaybench.runtime.arrays import AnyFloats, Bools
 from replaybench.runtime.configuration import Episodes, NonNegative, Number, Positive, Share, Widths
 from replaybench.runtime.kernel import kernel
@@ -68,7 +68,6 @@ class TD3(Learner):
         self.random_actions, self.smoothing_stream = RandomActions(setting), setting.stream("update")
         self._actor = self.train_state("actor")
         self._critics = self.train_state("critic1"), self.train_state("critic2")
-        self._workspace = twin_workspace(self._critics[0].tape, config.batch_size, a, setting.dtype)
 
     def _advance(self, observation: AnyFloats, active: Bools) -> None:
         # Exploration also advances during warm-up, because an episode may outlast the warm-up.
@@ -81,12 +80,6 @@ class TD3(Learner):
             return self.random_actions.explored(self.act(observation))
         return super().perturb(observation)
 
-    def policy(self, observation: AnyFloats) -> AnyFloats:
-        return self.actor(self.normalised(observation))
-
-    def policy_head(self) -> PolicyHead:
-        return PolicyHead(self.actor, 0, self.task.action_size)
-
     def value(self, observation: AnyFloats) -> AnyFloats:
         normalised = self.normalised(observation)
         return self.normaliser.rewards.restored(self.critic(normalised, self.actor(normalised))[:, :, 0])
@@ -95,7 +88,7 @@ class TD3(Learner):
         config, first, delta = self.config, self.begin_updates(batch), self.empty_per_sample(batch)
         smoothing = (self.smoothing_stream.state, config.smoothing, config.smoothing_clip)
         pace, x = (config.tau, config.policy_delay, first), self.experiences(batch, first)
-        _update(self._actor, self._critics, self._workspace, x, self.imitation, *smoothing, *pace, delta)
+        _update(self._actor, self._critics, x, self.imitation, *smoothing, *pace, delta)
         return {"td_error": delta}
 
     def _extra_state(self) -> dict[str, np.ndarray]:
@@ -118,7 +111,7 @@ def smooth(action: AnyFloats, stream: NDArray[np.uint64], deviation: float, boun
 
 @kernel
 def _update(
-    actor: TrainState, critics: Twins, workspace: TwinWorkspace, x: Experiences, imitation: float,
+    actor: TrainState, critics: Twins, x: Experiences, imitation: float,
     stream: NDArray[np.uint64],
     smoothing: float, smoothing_clip: float, tau: float, policy_delay: int, first: int, delta: AnyFloats,
 ) -> None:  # fmt: skip
@@ -133,35 +126,35 @@ def _update(
     recorded actions a_b. The square is a mean over action dimensions.
     """
     batch, actions = x.action.shape[1], x.action.shape[2]
-    kind = workspace.q.dtype.type
-    pi, y = np.empty((batch, actions), workspace.q.dtype), np.empty_like(workspace.q)
-    nothing = np.empty((batch, 0), workspace.q.dtype)
+    workspace = twin_workspace(critics, batch, actions)
+    dtype, kind = workspace.q.dtype, workspace.q.dtype.type
+    pi, y, nothing = np.empty((batch, actions), dtype), np.empty((batch, 1), dtype), np.empty((batch, 0), dtype)
     updates = x.action.shape[0] // actor.network.parameters.shape[0]
     imitates = not np.isnan(imitation)
     for row in range(x.action.shape[0]):
         m, step = row // updates, first + row % updates
-        forward(actor.target, m, actor.tape, x.next_observation[row], nothing, pi)
+        evaluate(actor.target, m, actor.tape, x.next_observation[row], nothing, pi)
         smooth(pi, stream[m], smoothing, smoothing_clip)
         lesser_value((critics[0].target, critics[1].target), m, workspace, x.next_observation[row], pi)
         targets(x, row, workspace.q, y)
         fit_twins(critics, m, workspace, x, row, y, 1.0, step, delta[row])
         if step % policy_delay:
             continue
-        forward(actor.network, m, actor.tape, x.observation[row], nothing, pi)
-        forward(critics[0].network, m, workspace.tape, x.observation[row], pi, workspace.q)
+        evaluate(actor.network, m, actor.tape, x.observation[row], nothing, pi)
+        evaluate(critics[0].network, m, workspace.tape, x.observation[row], pi, workspace.q)
         size = 0.0
         for b in range(batch):
             size += abs(workspace.q[b, 0]) / batch
         weight = kind(-imitation / (size * batch)) if imitates else kind(-1 / batch)
         for b in range(batch):
             workspace.d_q[b, 0] = weight * x.actor_weight[row, b]
-        backward(critics[0].network, m, workspace.tape, workspace.d_q, False, workspace.d_action)
+        differentiate(critics[0].network, m, workspace.tape, workspace.d_q, False, workspace.d_action)
         if imitates:
             for b in range(batch):
                 pull = kind(2 / (batch * actions)) * x.actor_weight[row, b]
                 for a in range(actions):
                     workspace.d_action[b, a] += pull * (pi[b, a] - x.action[row, b, a])
-        backward(actor.network, m, actor.tape, workspace.d_action, True, nothing)
+        differentiate(actor.network, m, actor.tape, workspace.d_action, True, nothing)
         adam_step(actor.network, m, actor.adam, step // policy_delay, x.rate_factor[row])
         track(actor.target, actor.network, m, tau)
         for i in range(2):

@@ -13,8 +13,16 @@ from replaybench.controllers.interface.exploration import BEHAVIOUR
 from replaybench.controllers.interface.noise import Explored, PolicyDraws
 from replaybench.controllers.interface.recurrence import FIELD, RecurrentConfig
 from replaybench.controllers.learner import Learner
-from replaybench.controllers.losses.densities import divergence, divergence_gradient, importance_weights
-from replaybench.controllers.losses.refer import Q_RET, TRUNCATED, Rules, StoredReturns, gives_gradient
+from replaybench.controllers.losses.refer import (
+    Q_RET,
+    TRUNCATED,
+    Rules,
+    StoredReturns,
+    divergence,
+    divergence_gradient,
+    gives_gradient,
+    importance_weights,
+)
 from replaybench.controllers.losses.temporal_difference import Experiences
 from replaybench.controllers.networks.adam import adam_step, make_adam
 from replaybench.controllers.networks.mlp import Shape
@@ -180,7 +188,7 @@ class VRACER(Learner):
         form = HeadForm(config.sigma != "network", config.bounded)
         nets = self._policy, self._successors, self._spread
         x, rules = self.experiences(batch, first), self.density.refer.rules(first)
-        update_members(*nets, form, x, batch.traces, rules, first, delta, rho, value, bootstrap)
+        _update(*nets, form, x, batch.traces, rules, first, delta, rho, value, bootstrap)
         return {"td_error": delta, "rho": rho, "value": value, "bootstrap": bootstrap}
 
     def load_weights(self, weights: Mapping[str, NDArray[np.generic]]) -> None:
@@ -233,7 +241,7 @@ class FirstValue:
 
 
 @kernel
-def update_members(
+def _update(
     net: TrainState, successor_tape: AnyTape, deviation: TrainState, form: HeadForm, x: Experiences, traces: AnyFloats,
     rules: Rules, step: int, delta: AnyFloats, rho: AnyFloats, value: AnyFloats, bootstrap: AnyFloats,
 ) -> None:  # fmt: skip
@@ -241,10 +249,8 @@ def update_members(
     batch, actions = x.action.shape[1], x.action.shape[2]
     network, kind = net.network, net.network.parameters.dtype.type
     width = 1 + actions if form.free else 1 + 2 * actions
-    outputs = np.empty((batch, width), network.parameters.dtype)
-    d_outputs = np.empty_like(outputs)
-    mean, log_sigma = np.empty((batch, actions), outputs.dtype), np.empty((batch, actions), outputs.dtype)
-    d_mean, d_log_sigma = np.empty_like(mean), np.empty_like(mean)
+    outputs, d_outputs = np.empty((2, batch, width), network.parameters.dtype)
+    mean, log_sigma, d_mean, d_log_sigma = np.empty((4, batch, actions), outputs.dtype)
     nothing = np.empty((batch, 0), outputs.dtype)
     for m in range(x.action.shape[0]):
         s_t, beta = of_member(x.next_observation, m), rules.beta[m]

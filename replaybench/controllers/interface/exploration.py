@@ -21,10 +21,9 @@ from replaybench.controllers.interface.noise import (
     RunningGaussian,
     RunningProcess,
 )
-from replaybench.controllers.losses.densities import divergence
-from replaybench.controllers.losses.refer import FarCount, ReFER
-from replaybench.controllers.networks.mlp import Network, PopulationMLP, Tape, forward
-from replaybench.controllers.networks.network import Population
+from replaybench.controllers.losses.refer import FarCount, ReFER, divergence
+from replaybench.controllers.networks.mlp import Network, PopulationMLP, Tape
+from replaybench.controllers.networks.network import Population, evaluate
 from replaybench.runtime import elementwise
 from replaybench.runtime.arrays import AnyFloats, Bools, Floats, Integers
 from replaybench.runtime.configuration import Number, Positive, Settings, Within
@@ -133,7 +132,7 @@ def _disturb(
             continue
         rows = min(seen[m], policy.shape[0])
         if rows:
-            forward(actor, m, tape, recent[m], nothing, policy)
+            evaluate(actor, m, tape, recent[m], nothing, policy)
         for _ in range(adaptations):
             for p in range(actor.parameters.shape[1]):
                 disturbed.parameters[m, p] = actor.parameters[m, p]
@@ -141,7 +140,7 @@ def _disturb(
                     disturbed.parameters[m, p] += sigma[m] * next_normal(stream[m])
             if not rows:
                 continue
-            forward(disturbed, m, tape, recent[m], nothing, explored)
+            evaluate(disturbed, m, tape, recent[m], nothing, explored)
             squares = 0.0
             for k in range(rows):
                 for a in range(policy.shape[1]):

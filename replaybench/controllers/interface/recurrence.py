@@ -91,7 +91,7 @@ class Memory:
         return np.concatenate(states, axis=2)
 
     def evaluate(
-        self, name: str, observation: AnyFloats, state: AnyFloats | None, action: AnyFloats | None = None
+        self, name: str, observation: AnyFloats, state: AnyFloats | None = None, action: AnyFloats | None = None
     ) -> AnyFloats:
         """Return the outputs `[M, N, out]` of the network `name` for N normalised observations `[M, N, S]` per member.
 

@@ -10,7 +10,7 @@ from numba import types
 from numba.extending import typeof_impl
 
 from replaybench.data.batch import CriticLoss, separate_samples
-from replaybench.runtime.arrays import AnyFloats, Floats, Integers
+from replaybench.runtime.arrays import AnyFloats, Floats, Integers, Scalar
 from replaybench.runtime.kernel import kernel
 
 
@@ -54,18 +54,18 @@ class Experiences(NamedTuple):
 
 
 @typeof_impl.register(Experiences)
-def _type_of(x: Experiences, context: Any) -> Any:
+def _type_of(x: Experiences, context: object) -> types.Type:
     """Return a Numba type of 3-D arrays with arbitrary strides, so that compiled functions accept views and copies."""
     kinds = [typeof_impl(value, context) for value in x]
     return types.NamedTuple([_any_strides(kind) for kind in kinds], Experiences)
 
 
-def _any_strides(kind: Any) -> Any:
+def _any_strides(kind: types.Type) -> types.Type:
     return kind.copy(layout="A") if isinstance(kind, types.Array) and kind.ndim == 3 else kind
 
 
 @kernel
-def outcome(x: Experiences, row: int, b: int, kind: Any) -> tuple[Any, Any]:
+def outcome(x: Experiences, row: int, b: int, kind: type[np.floating]) -> tuple[Scalar, Scalar]:
     """Return the scaled reward and the discount factor of sample b. After termination, the discount factor is 0.
 
     If the reward is a sum over n steps, the discount factor is γ^n.
@@ -77,15 +77,16 @@ def outcome(x: Experiences, row: int, b: int, kind: Any) -> tuple[Any, Any]:
 
 
 @kernel
-def td_error(q_tm1: float, r_t: float, discount_t: float, q_t: float) -> float:
+def td_error(q_tm1: Scalar, r_t: Scalar, discount_t: Scalar, q_t: Scalar) -> Scalar:
     """Return the TD error δ = r_t + discount_t q_t − q_tm1, where `tm1` means step t − 1."""
     return r_t + discount_t * q_t - q_tm1
 
 
 @kernel
 def loss_gradient(
-    error: float, b: int, batch: int, loss: CriticLoss, factor: float, coefficient: float, weight: float, kind: Any
-) -> Any:
+    error: Scalar, b: int, batch: int, loss: CriticLoss, factor: float, coefficient: float, weight: Scalar,
+    kind: type[np.floating],
+) -> Scalar:  # fmt: skip
     """Return the derivative of a critic's loss with respect to the TD error of sample b.
 
     The loss is a mean over `batch` samples, times `coefficient`, the sample's `weight` and the `factor` of

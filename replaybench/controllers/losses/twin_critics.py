@@ -7,12 +7,10 @@ critic (Fujimoto et al. 2018, section 4.2).
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from replaybench.controllers.losses.temporal_difference import Experiences, loss_factor, loss_gradient
 from replaybench.controllers.networks.adam import adam_step
-from replaybench.controllers.networks.mlp import Network, Tape, backward, forward
-from replaybench.controllers.networks.network import TrainState
+from replaybench.controllers.networks.network import AnyTape, Approximator, TrainState, differentiate, evaluate
 from replaybench.runtime.arrays import AnyFloats
 from replaybench.runtime.kernel import kernel
 
@@ -27,7 +25,7 @@ class TwinWorkspace(NamedTuple):
     to actions.
     """
 
-    tape: Tape
+    tape: AnyTape
     q: AnyFloats
     q_other: AnyFloats
     d_q: AnyFloats
@@ -35,21 +33,24 @@ class TwinWorkspace(NamedTuple):
     d_other: AnyFloats
 
 
-def twin_workspace(tape: Tape, batch: int, actions: int, dtype: DTypeLike) -> TwinWorkspace:
+@kernel
+def twin_workspace(critics: Twins, batch: int, actions: int) -> TwinWorkspace:
     """Allocate the work arrays of twin critics for batches of `batch` experiences."""
-    q, q_other, d_q = (np.zeros((batch, 1), dtype) for _ in range(3))
-    d_action, d_other = (np.zeros((batch, actions), dtype) for _ in range(2))
-    return TwinWorkspace(tape, q, q_other, d_q, d_action, d_other)
+    dtype = critics[0].network.parameters.dtype
+    q, q_other, d_q = np.zeros((3, batch, 1), dtype)
+    d_action, d_other = np.zeros((2, batch, actions), dtype)
+    return TwinWorkspace(critics[0].tape, q, q_other, d_q, d_action, d_other)
 
 
 @kernel
 def lesser_value(
-    critics: tuple[Network, Network], m: int, workspace: TwinWorkspace, observation: AnyFloats, action: AnyFloats
-) -> None:
+    critics: tuple[Approximator, Approximator], m: int, workspace: TwinWorkspace, observation: AnyFloats,
+    action: AnyFloats,
+) -> None:  # fmt: skip
     """Compute the smaller value of the m-th twin critics in `workspace.q`, for B pairs of s `[B, S]` and a `[B, A]`."""
     q, q_other = workspace.q, workspace.q_other
-    forward(critics[0], m, workspace.tape, observation, action, q)
-    forward(critics[1], m, workspace.tape, observation, action, q_other)
+    evaluate(critics[0], m, workspace.tape, observation, action, q)
+    evaluate(critics[1], m, workspace.tape, observation, action, q_other)
     for b in range(q.shape[0]):
         q[b, 0] = np.minimum(q[b, 0], q_other[b, 0])
 
@@ -61,10 +62,10 @@ def lesser_gradient(
     """Compute the smaller value of the m-th twin critics in `workspace.q`, and its ∂/∂a in `workspace.d_action`."""
     q, q_other, d_action, d_other = workspace.q, workspace.q_other, workspace.d_action, workspace.d_other
     workspace.d_q[:] = 1
-    forward(critics[0].network, m, workspace.tape, observation, action, q)
-    backward(critics[0].network, m, workspace.tape, workspace.d_q, False, d_action)
-    forward(critics[1].network, m, workspace.tape, observation, action, q_other)
-    backward(critics[1].network, m, workspace.tape, workspace.d_q, False, d_other)
+    evaluate(critics[0].network, m, workspace.tape, observation, action, q)
+    differentiate(critics[0].network, m, workspace.tape, workspace.d_q, False, d_action)
+    evaluate(critics[1].network, m, workspace.tape, observation, action, q_other)
+    differentiate(critics[1].network, m, workspace.tape, workspace.d_q, False, d_other)
     for b in range(q.shape[0]):
         if not q[b, 0] <= q_other[b, 0]:
             for a in range(d_action.shape[1]):
@@ -88,8 +89,8 @@ def fit_twins(
     q, d_q, nothing = workspace.q, workspace.d_q, np.empty((batch, 0), workspace.q.dtype)
     factor = 1.0
     if x.loss.averaged:  # its mean depends on both critics
-        forward(critics[0].network, m, workspace.tape, x.observation[row], x.action[row], q)
-        forward(critics[1].network, m, workspace.tape, x.observation[row], x.action[row], workspace.q_other)
+        evaluate(critics[0].network, m, workspace.tape, x.observation[row], x.action[row], q)
+        evaluate(critics[1].network, m, workspace.tape, x.observation[row], x.action[row], workspace.q_other)
         for b in range(batch):
             delta[b] = np.maximum(np.abs(y[b, 0] - q[b, 0]), np.abs(y[b, 0] - workspace.q_other[b, 0]))
         factor = loss_factor(delta, x.loss)
@@ -97,11 +98,11 @@ def fit_twins(
     delta[:] = 0
     for i in range(2):
         critic = critics[i]
-        forward(critic.network, m, workspace.tape, x.observation[row], x.action[row], q)
+        evaluate(critic.network, m, workspace.tape, x.observation[row], x.action[row], q)
         for b in range(batch):
             error = y[b, 0] - q[b, 0]
             delta[b] = delta[b] + kind(0.5) * np.abs(error) if squared else np.maximum(delta[b], np.abs(error))
             weight = x.weight[row, b]
             d_q[b, 0] = loss_gradient(error, b, batch, x.loss, factor, -2 * coefficient, weight, kind)
-        backward(critic.network, m, workspace.tape, d_q, True, nothing)
+        differentiate(critic.network, m, workspace.tape, d_q, True, nothing)
         adam_step(critic.network, m, critic.adam, step, x.rate_factor[row])

@@ -4,7 +4,7 @@ Adam is Algorithm 1 of Kingma & Ba (2015), with PyTorch's order of operations, s
 step.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -14,6 +14,15 @@ from replaybench.runtime.kernel import kernel
 _TINY = 1e-30
 """Bound below which Adam's moments are set to zero. Such moments have no effect, because `epsilon` is much larger. The
 moments of inactive units would become subnormal numbers, with which arithmetic is ten times slower."""
+
+
+class Trainable(Protocol):
+    """The arrays of networks that an optimiser needs, `parameters` and `gradient` `[M, P]`."""
+
+    @property
+    def parameters(self) -> AnyFloats: ...  # noqa: D102
+    @property
+    def gradient(self) -> AnyFloats: ...  # noqa: D102
 
 
 class AdamSettings(NamedTuple):
@@ -60,7 +69,7 @@ def make_adam(parameters: AnyFloats, learning_rate: float, settings: AdamSetting
 
 
 @kernel
-def adam_step(net: Any, m: int, adam: Adam, step: int, rate_factor: float) -> None:
+def adam_step(net: Trainable, m: int, adam: Adam, step: int, rate_factor: float) -> None:
     """Do one step of Adam on the parameters of the m-th network.
 
     `step` is the number of the step, counted from 1. `rate_factor` multiplies the learning rate.
@@ -98,7 +107,7 @@ def adam_step(net: Any, m: int, adam: Adam, step: int, rate_factor: float) -> No
 
 
 @kernel
-def track(target: Any, source: Any, m: int, tau: float) -> None:
+def track(target: Trainable, source: Trainable, m: int, tau: float) -> None:
     """Update the m-th target network by θ⁻ ← (1 − τ) θ⁻ + τ θ (de Bruin et al. 2018, section 3.2)."""
     slow, fast = target.parameters[m], source.parameters[m]
     keep, take = slow.dtype.type(1.0 - tau), slow.dtype.type(tau)

@@ -162,14 +162,14 @@ class PopulationLSTM:
 
 
 @kernel
-def lstm_forward(
+def evaluate_lstm(
     net: LSTMNetwork, m: int, tape: LSTMTape, x: AnyFloats, length: Lengths, initial: AnyFloats, out: AnyFloats
 ) -> None:
     """Run the m-th LSTM over B segments, and write the outputs after the last step of each segment to `out`.
 
     Segment b consists of the first `length[b]` steps of x `[B, T, in]`. Later values have no effect, but must be
     finite. The states before the first step are `initial` `[B, 2 · L · U]`, for L layers of U units. The first U
-    columns of `out` are written. `tape` stores the intermediate results that `lstm_backward` needs.
+    columns of `out` are written. `tape` stores the intermediate results that `differentiate_lstm` needs.
     """
     values, units, layers = tape.values, net.units, net.plan.shape[0]
     steps = length.max()
@@ -184,7 +184,7 @@ def lstm_forward(
                 values[row + inputs + u, 0, b] = initial[b, 2 * layer * units + u]
                 tape.cells[layer, 0, u * values.shape[2] + b] = initial[b, (2 * layer + 1) * units + u]
         above = net.plan[layer + 1, 2] if layer + 1 < layers else -1
-        _layer_forward(net, m, tape, steps, layer, above)
+        _evaluate_layer(net, m, tape, steps, layer, above)
     top = net.plan[layers - 1, 2] + net.plan[layers - 1, 0]
     for b in range(length.size):
         for u in range(units):
@@ -192,7 +192,7 @@ def lstm_forward(
 
 
 @kernel
-def _layer_forward(net: LSTMNetwork, m: int, tape: LSTMTape, steps: int, layer: int, above: int) -> None:
+def _evaluate_layer(net: LSTMNetwork, m: int, tape: LSTMTape, steps: int, layer: int, above: int) -> None:
     """Run one LSTM layer over all steps, and write its outputs to the inputs of the next layer, from row `above` on."""
     parameters, units = net.parameters[m], net.units
     inputs, offset, row = net.plan[layer]
@@ -207,7 +207,7 @@ def _layer_forward(net: LSTMNetwork, m: int, tape: LSTMTape, steps: int, layer: 
             parameters, offset, 1, 4 * units,
             flat, row * stride + t * batch, stride, inputs + units + 1,
         )  # fmt: skip
-        cell_forward(gates, tape.cells[layer, t], tape.cells[layer, t + 1], tape.squashed[layer, t], h)
+        evaluate_cell(gates, tape.cells[layer, t], tape.cells[layer, t + 1], tape.squashed[layer, t], h)
         start = (row + inputs) * stride + (t + 1) * batch
         for u in range(units):
             for b in range(batch):
@@ -221,7 +221,7 @@ def _layer_forward(net: LSTMNetwork, m: int, tape: LSTMTape, steps: int, layer: 
 
 @kernel
 def lstm_state(net: LSTMNetwork, tape: LSTMTape, length: Lengths, out: AnyFloats) -> None:
-    """Write the LSTM's states at the end of each segment, which `lstm_forward` computed, to `out` `[B, 2 · L · U]`.
+    """Write the LSTM's states at the end of each segment, which `evaluate_lstm` computed, to `out` `[B, 2 · L · U]`.
 
     `length` `[B]` contains the number of steps of each of the B segments. A state consists of the output h and the
     cells c of each of L layers in turn.
@@ -236,8 +236,8 @@ def lstm_state(net: LSTMNetwork, tape: LSTMTape, length: Lengths, out: AnyFloats
 
 
 @kernel
-def lstm_backward(net: LSTMNetwork, m: int, tape: LSTMTape, length: Lengths, d_out: AnyFloats) -> None:
-    """Propagate the gradient of a loss back through the last `lstm_forward` of the m-th LSTM.
+def differentiate_lstm(net: LSTMNetwork, m: int, tape: LSTMTape, length: Lengths, d_out: AnyFloats) -> None:
+    """Propagate the gradient of a loss back through the last `evaluate_lstm` of the m-th LSTM.
 
     The gradient with respect to the outputs is in the first columns of `d_out`, one per unit. The gradient with respect
     to the parameters overwrites row m of `net.gradient`. Gradients flow through the last `tape.reach` steps of each
@@ -249,7 +249,7 @@ def lstm_backward(net: LSTMNetwork, m: int, tape: LSTMTape, length: Lengths, d_o
         for u in range(net.units):
             errors[length[b] - 1, u * batch + b] = d_out[b, u]
     for layer in range(net.plan.shape[0] - 1, -1, -1):
-        _layer_backward(net, m, tape, length, layer)
+        _differentiate_layer(net, m, tape, length, layer)
 
 
 @kernel
@@ -261,7 +261,7 @@ def _stop_gradient(d_h: AnyFloats, d_c: AnyFloats, length: Lengths, reach: int, 
 
 
 @kernel
-def _layer_backward(net: LSTMNetwork, m: int, tape: LSTMTape, length: Lengths, layer: int) -> None:
+def _differentiate_layer(net: LSTMNetwork, m: int, tape: LSTMTape, length: Lengths, layer: int) -> None:
     parameters, units = net.parameters[m], net.units
     inputs, offset, row = net.plan[layer]
     batch, columns = tape.values.shape[2], 4 * units
@@ -276,7 +276,7 @@ def _layer_backward(net: LSTMNetwork, m: int, tape: LSTMTape, length: Lengths, l
             d_h[i] = errors[i] + recurrent[i]
         if tape.reach < steps:
             _stop_gradient(d_h, d_c, length, tape.reach, t, batch)
-        cell_backward(tape.gates[layer, t], tape.cells[layer, t], tape.squashed[layer, t], d_h, d_c, d_gates)
+        differentiate_cell(tape.gates[layer, t], tape.cells[layer, t], tape.squashed[layer, t], d_h, d_c, d_gates)
         width = upright.shape[1]
         transpose(upright.reshape(-1), t * batch * width, width, d_gates, 0, batch, columns, batch)
         if t > first:
@@ -301,7 +301,7 @@ def _layer_backward(net: LSTMNetwork, m: int, tape: LSTMTape, length: Lengths, l
 
 
 @kernel
-def cell_forward(gates: AnyFloats, before: AnyFloats, after: AnyFloats, squashed: AnyFloats, h: AnyFloats) -> None:
+def evaluate_cell(gates: AnyFloats, before: AnyFloats, after: AnyFloats, squashed: AnyFloats, h: AnyFloats) -> None:
     """Compute one step of n LSTM cells, c ← f c + i g and h = o tanh(c) (Gers et al. 2000).
 
     On entry, `gates` `[4 · n]` contains the weighted sums. The gates i, f, o and g replace them. `before` and `after`
@@ -327,7 +327,7 @@ def cell_forward(gates: AnyFloats, before: AnyFloats, after: AnyFloats, squashed
 
 
 @kernel
-def cell_backward(
+def differentiate_cell(
     gates: AnyFloats, before: AnyFloats, squashed: AnyFloats, d_h: AnyFloats, d_c: AnyFloats, d_gates: AnyFloats
 ) -> None:
     """Propagate gradients back through one step of n LSTM cells.

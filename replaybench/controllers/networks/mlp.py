@@ -9,9 +9,10 @@ LLVM vectorises. Derivatives of activations are computed from their outputs.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Final, Literal, NamedTuple, get_args
 
 import numpy as np
 from numba import njit, types
@@ -42,7 +43,7 @@ _HALF, _ONE = np.float32(0.5), np.float32(1)
 _SATURATED = np.float32(9.02)
 
 
-def _tanh32(x: Any) -> Any:
+def _tanh32(x: np.float32) -> np.float32:
     """Return tanh(x) in float32, with an error of at most 1.82 units in the last place.
 
     Lambert's continued fraction of tanh(x/2), cut off after seven terms, has the form a P/Q. Here, a = x/2, and P and Q
@@ -68,16 +69,16 @@ def _tanh32(x: Any) -> Any:
     return -y if x < 0 else y
 
 
-def _tanh64(x: Any) -> Any:
+def _tanh64(x: float) -> float:
     return math.tanh(x)
 
 
-def _tanh(x: Any) -> Any:
+def _tanh(x: float) -> float:
     raise NotImplementedError
 
 
-@overload(_tanh, jit_options={"error_model": "numpy"})
-def _tanh_of_type(x: Any) -> Any:
+@overload(_tanh, jit_options={"error_model": "numpy"}, strict=False)
+def _tanh_of_type(x: types.Type) -> Callable[..., np.float32 | float]:
     return _tanh32 if x == types.float32 else _tanh64
 
 
@@ -98,7 +99,7 @@ def activate(values: AnyFloats, activation: int) -> None:
 
 
 @kernel
-def activate_backward(error: AnyFloats, output: AnyFloats, activation: int) -> None:
+def differentiate_activation(error: AnyFloats, output: AnyFloats, activation: int) -> None:
     """Multiply the flat gradient `error` in place by an activation function's derivative, computed from its outputs."""
     kind = error.dtype.type
     if activation == _RELU:
@@ -281,7 +282,7 @@ class PopulationMLP:
             evaluate_single(net.parameters, net.plan, net.activation, net.tanh, x, out)
         else:
             joined = np.empty((members, batch, 0), x.dtype) if action is None else action.astype(x.dtype)
-            _forward_all(net, self._kept_tape(batch), x, joined, out)
+            _evaluate_all(net, self._kept_tape(batch), x, joined, out)
         return out
 
 
@@ -293,7 +294,7 @@ def _load_rows(rows: AnyFloats, x: AnyFloats) -> None:
 
 
 @kernel
-def forward(net: Network, m: int, tape: Tape, x: AnyFloats, action: AnyFloats, out: AnyFloats) -> None:
+def evaluate_mlp(net: Network, m: int, tape: Tape, x: AnyFloats, action: AnyFloats, out: AnyFloats) -> None:
     """Compute the outputs of the m-th network for B inputs, and write them to `out` `[B, out]`.
 
     `action` has shape `[B, A]`, or `[B, 0]` if the network takes no action. `tape` stores the intermediate results.
@@ -328,13 +329,15 @@ def forward(net: Network, m: int, tape: Tape, x: AnyFloats, action: AnyFloats, o
 
 
 @kernel
-def _forward_all(net: Network, tape: Tape, x: AnyFloats, action: AnyFloats, out: AnyFloats) -> None:
+def _evaluate_all(net: Network, tape: Tape, x: AnyFloats, action: AnyFloats, out: AnyFloats) -> None:
     for m in range(x.shape[0]):
-        forward(net, m, tape, x[m], action[m], out[m])
+        evaluate_mlp(net, m, tape, x[m], action[m], out[m])
 
 
 @kernel
-def _backward(net: Network, m: int, tape: Tape, d_out: AnyFloats, want_weights: np.bool_, d_action: AnyFloats) -> None:
+def _differentiate(
+    net: Network, m: int, tape: Tape, d_out: AnyFloats, want_weights: np.bool_, d_action: AnyFloats
+) -> None:
     parameters, gradient, values, upright = net.parameters[m], net.gradient[m], tape.values, tape.upright
     batch, stride, columns = d_out.shape[0], values.shape[1], padded(d_out.shape[0], values.itemsize)
     flat = values.reshape(-1)
@@ -380,10 +383,10 @@ def _backward(net: Network, m: int, tape: Tape, d_out: AnyFloats, want_weights: 
             if layer == 0 or not want_weights:
                 break
         d_hidden = next_error.reshape(-1)[: carried * stride]
-        activate_backward(d_hidden, flat[row * stride : (row + carried) * stride], net.activation)
+        differentiate_activation(d_hidden, flat[row * stride : (row + carried) * stride], net.activation)
         before, _, below, _, normal_row = net.plan[layer - 1]
         if normal_row >= 0:
-            normalise_backward(
+            differentiate_normalised(
                 d_hidden, error.reshape(-1), flat, normal_row * stride, (row + inputs - 1) * stride,
                 carried, stride, batch, parameters, gradient, below + before * carried, want_weights,
             )  # fmt: skip
@@ -391,22 +394,24 @@ def _backward(net: Network, m: int, tape: Tape, d_out: AnyFloats, want_weights: 
 
 
 @njit(inline="always")
-def backward(net: Network, m: int, tape: Tape, d_out: AnyFloats, want_weights: bool, d_action: AnyFloats) -> None:
-    """Propagate the gradient of a loss back through the last `forward` of the m-th network.
+def differentiate_mlp(
+    net: Network, m: int, tape: Tape, d_out: AnyFloats, want_weights: bool, d_action: AnyFloats
+) -> None:
+    """Propagate the gradient of a loss back through the last `evaluate_mlp` of the m-th network.
 
     `d_out` `[B, out]` is the gradient with respect to the outputs for B samples. With `want_weights`, the gradient with
     respect to the parameters overwrites row m of `net.gradient`. Otherwise, the pass ends at the layer that the action
     joins. The gradient with respect to the action is written to `d_action` `[B, A]`, unless its shape is `[B, 0]`.
     """
     # Without the conversion, Numba would compile again for the type of a literal True.
-    _backward(net, m, tape, d_out, np.bool_(want_weights), d_action)
+    _differentiate(net, m, tape, d_out, np.bool_(want_weights), d_action)
 
 
 @kernel
 def evaluate_single(
     parameters: AnyFloats, plan: Integers, activation: int, tanh: bool, x: AnyFloats, out: AnyFloats
 ) -> None:
-    """Write outputs to `out` `[M, 1, out]` for one observation `[M, 1, in]` per network, with the bits of `forward`."""
+    """Write outputs `[M, 1, out]` for one observation `[M, 1, in]` per network, with the bits of `evaluate_mlp`."""
     last, width = plan.shape[0] - 2, 0
     for layer in range(last + 2):
         width = max(width, plan[layer, 0] + 1)
@@ -465,7 +470,7 @@ def normalise(
 
 
 @kernel
-def normalise_backward(
+def differentiate_normalised(
     error: AnyFloats, product: AnyFloats, flat: AnyFloats, normal_start: int, one: int,
     units: int, stride: int, batch: int, parameters: AnyFloats, gradient: AnyFloats, gain: int,
     want_weights: np.bool_,

@@ -1,30 +1,30 @@
 """Feed-forward and recurrent networks under one interface, with optimiser and target network.
 
-The compiled functions `evaluate` and `differentiate` call `forward` and `backward` of `mlp`, or `recurrent_forward` and
-`recurrent_backward` of `recurrent`. The update of a learner is therefore written once. Feed-forward networks are
-evaluated on observations, recurrent networks on segments that end with these observations. The parameters of each
-network are one row of an array.
+The compiled functions `evaluate` and `differentiate` call those of `mlp` or `recurrent`. The update of a learner is
+therefore written once. Feed-forward networks are evaluated on observations, recurrent networks on segments that end
+with these observations. The parameters of each network are one row of an array.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
+from numba.core.types import Type
 from numba.extending import overload
 from numpy.typing import DTypeLike
 
 from replaybench.controllers.networks.adam import Adam, AdamSettings, make_adam
 from replaybench.controllers.networks.lstm import LSTMShape
-from replaybench.controllers.networks.mlp import Network, PopulationMLP, Shape, Tape, backward, forward
+from replaybench.controllers.networks.mlp import Network, PopulationMLP, Shape, Tape, differentiate_mlp, evaluate_mlp
 from replaybench.controllers.networks.recurrent import (
     Histories,
     PopulationRecurrent,
     RecurrentNetwork,
     RecurrentShape,
     RecurrentTape,
-    recurrent_backward,
-    recurrent_forward,
+    differentiate_recurrent,
+    evaluate_recurrent,
 )
 from replaybench.runtime.arrays import AnyFloats, Floats32, Integers
 from replaybench.runtime.configuration import Number, Settings, Units, Within
@@ -76,16 +76,16 @@ class TrainState(NamedTuple):
     """The arrays that compiled updates need to train a network, for all members.
 
     Attributes:
-        network: Parameters and gradients of the network, a `Network` or `RecurrentNetwork`.
+        network: Parameters and gradients of the network.
         target: The same arrays of the target network. Without a target network, they are those of `network`.
         adam: Moments and settings of the optimiser.
         tape: Work arrays of the forward and backward pass of one member's network.
     """
 
-    network: Any
-    target: Any
+    network: Approximator
+    target: Approximator
     adam: Adam
-    tape: Any
+    tape: AnyTape
 
 
 def make_network(config: MemoryConfig | None, shape: Shape, members: int, dtype: DTypeLike) -> Population:
@@ -167,36 +167,34 @@ def of_samples(x: Inputs, samples: Integers) -> Inputs:
 
 
 @overload(evaluate, strict=False)
-def _evaluate(net: Any, m: Any, tape: Any, x: Any, action: Any, out: Any) -> Any:
-    if _is(net, Network):
-        return lambda net, m, tape, x, action, out: forward(net, m, tape, x, action, out)
-    return lambda net, m, tape, x, action, out: recurrent_forward(net, m, tape, x, action, out)
+def _evaluate(net: Type, m: Type, tape: Type, x: Type, action: Type, out: Type) -> Callable[..., None]:
+    chosen = evaluate_mlp if _is(net, Network) else evaluate_recurrent
+    return lambda net, m, tape, x, action, out: chosen(net, m, tape, x, action, out)
 
 
 @overload(differentiate, strict=False)
-def _differentiate(net: Any, m: Any, tape: Any, d_out: Any, want_weights: Any, d_action: Any) -> Any:
-    if _is(net, Network):
-        return lambda net, m, tape, d_out, want_weights, d_action: backward(net, m, tape, d_out, want_weights, d_action)
-    return lambda net, m, tape, d_out, want_weights, d_action: recurrent_backward(
-        net, m, tape, d_out, want_weights, d_action
-    )
+def _differentiate(
+    net: Type, m: Type, tape: Type, d_out: Type, want_weights: Type, d_action: Type
+) -> Callable[..., None]:
+    chosen = differentiate_mlp if _is(net, Network) else differentiate_recurrent
+    return lambda net, m, tape, d_out, want_weights, d_action: chosen(net, m, tape, d_out, want_weights, d_action)
 
 
 @overload(of_member, strict=False)
-def _of_member(x: Any, m: Any) -> Any:
+def _of_member(x: Type, m: Type) -> Callable[..., Inputs]:
     if _is(x, Histories):
         return lambda x, m: Histories(x.observation[m], x.length[m], x.memory[m])
     return lambda x, m: x[m]
 
 
 @overload(of_samples, strict=False)
-def _of_samples(x: Any, samples: Any) -> Any:
+def _of_samples(x: Type, samples: Type) -> Callable[..., Inputs]:
     if _is(x, Histories):
         return lambda x, samples: Histories(x.observation[samples], x.length[samples], x.memory[samples])
     return lambda x, samples: x[samples]
 
 
-def _is(numba_type: Any, cls: type) -> bool:
+def _is(numba_type: Type, cls: type) -> bool:
     return getattr(numba_type, "instance_class", None) is cls
 
 

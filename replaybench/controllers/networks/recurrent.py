@@ -18,8 +18,8 @@ from replaybench.controllers.networks.lstm import (
     LSTMShape,
     LSTMTape,
     PopulationLSTM,
-    lstm_backward,
-    lstm_forward,
+    differentiate_lstm,
+    evaluate_lstm,
     lstm_state,
 )
 from replaybench.controllers.networks.mlp import (
@@ -29,8 +29,8 @@ from replaybench.controllers.networks.mlp import (
     Scheme,
     Shape,
     Tape,
-    backward,
-    forward,
+    differentiate_mlp,
+    evaluate_mlp,
 )
 from replaybench.runtime.arrays import AnyFloats
 from replaybench.runtime.kernel import kernel
@@ -186,13 +186,13 @@ class PopulationRecurrent:
 
 
 @kernel
-def recurrent_forward(
+def evaluate_recurrent(
     net: RecurrentNetwork, m: int, tape: RecurrentTape, x: Histories, action: AnyFloats, out: AnyFloats
 ) -> None:
     """Compute the outputs of the m-th recurrent network at the end of B segments, and write them to `out` `[B, out]`.
 
     `action` has shape `[B, A]`, or `[B, 0]` if the network takes no action. `tape` stores the intermediate results that
-    `recurrent_backward` needs.
+    `differentiate_recurrent` needs.
     """
     joined, units, batch = tape.joined[: x.length.size], net.trunk.units, x.length.size
     tape.initial[:] = 0
@@ -201,28 +201,28 @@ def recurrent_forward(
             for k in range(tape.initial.shape[1]):
                 tape.initial[b, k] = x.memory[b, tape.place + k]
     tape.length[:batch] = x.length
-    lstm_forward(net.trunk, m, tape.trunk, x.observation, x.length, tape.initial, joined)
+    evaluate_lstm(net.trunk, m, tape.trunk, x.observation, x.length, tape.initial, joined)
     for b in range(batch):
         for a in range(action.shape[1]):
             joined[b, units + a] = action[b, a]
-    forward(net.head, m, tape.head, np.empty((batch, 0), joined.dtype), joined, out)
+    evaluate_mlp(net.head, m, tape.head, np.empty((batch, 0), joined.dtype), joined, out)
 
 
 @kernel
-def recurrent_backward(
+def differentiate_recurrent(
     net: RecurrentNetwork, m: int, tape: RecurrentTape, d_out: AnyFloats, want_weights: bool, d_action: AnyFloats
 ) -> None:
-    """Propagate the gradient of a loss back through the last `recurrent_forward` of the m-th network.
+    """Propagate the gradient of a loss back through the last `evaluate_recurrent` of the m-th network.
 
     The arguments are those of `differentiate`. The number of samples must be the number of segments of `tape`.
     """
     d_joined, units = tape.d_joined, net.trunk.units
-    backward(net.head, m, tape.head, d_out, want_weights, d_joined)
+    differentiate_mlp(net.head, m, tape.head, d_out, want_weights, d_joined)
     for row in range(d_action.shape[0]):
         for a in range(d_action.shape[1]):
             d_action[row, a] = d_joined[row, units + a]
     if want_weights:
-        lstm_backward(net.trunk, m, tape.trunk, tape.length, d_joined)
+        differentiate_lstm(net.trunk, m, tape.trunk, tape.length, d_joined)
 
 
 @kernel
@@ -233,5 +233,5 @@ def _step_all(
     length = np.ones(x.shape[1], np.int64)
     for m in range(x.shape[0]):
         one = x[m].reshape(x.shape[1], 1, x.shape[2])
-        recurrent_forward(net, m, tape, Histories(one, length, state[m]), action[m], out[m])
+        evaluate_recurrent(net, m, tape, Histories(one, length, state[m]), action[m], out[m])
         lstm_state(net.trunk, tape.trunk, length, next_state[m])

@@ -8,11 +8,14 @@ of SAC and TD3 run 1.0 to 1.5 times as fast as those of RLtools with Intel's MKL
 """
 
 import inspect
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.cpu import CPUContext
+from numba.core.typing.templates import Signature
 from numba.extending import intrinsic, register_jitable
 
 from replaybench.runtime.arrays import AnyFloats
@@ -26,24 +29,27 @@ BLOCK_BYTES = 32
 THIN_ROWS = 2
 """Largest number of rows for which each element is computed from several sums, to shorten dependency chains."""
 _CHAINS = 4
+Values: TypeAlias = Sequence[ir.Value]
+Codegen: TypeAlias = Callable[[CPUContext, ir.IRBuilder, Signature, Values], ir.Value]
+Body: TypeAlias = Callable[["_Vectors", int, Values], None]
 _INT, _INT32, _BIT, _VOID = ir.IntType(64), ir.IntType(32), ir.IntType(1), ir.VoidType()
 
 
-def _int(value: int) -> Any:
+def _int(value: int) -> ir.Value:
     return ir.Constant(_INT, value)
 
 
-def _has_avx512(context: Any) -> bool:
+def _has_avx512(context: CPUContext) -> bool:
     return "+avx512f" in context.codegen().magic_tuple()[2]
 
 
-def _most_rows(context: Any, width: int) -> int:
+def _most_rows(context: CPUContext, width: int) -> int:
     return 12 if _has_avx512(context) and width >= STRIP_BYTES else 6
 
 
-def _doubles(_context: Any) -> Any:
+def _doubles(_context: object) -> tuple[Signature, Codegen]:
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def codegen(context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Values) -> ir.Value:
         return ir.Constant(_BIT, _has_avx512(context))
 
     return types.boolean(), codegen
@@ -55,50 +61,50 @@ doubles: Any = intrinsic(_doubles)
 class _Vectors:
     """The operations on vectors of one number type, for code generation."""
 
-    def __init__(self, builder: Any, real: Any, lanes: int) -> None:
+    def __init__(self, builder: ir.IRBuilder, real: ir.Type, lanes: int) -> None:
         self.builder, self.real, self.lanes = builder, real, lanes
         self.type, self.int32s = ir.VectorType(real, lanes), ir.VectorType(_INT32, lanes)
         self.zero = ir.Constant(self.type, [0.0] * lanes)
         self.bytes = 4 if isinstance(real, ir.FloatType) else 8
         self.kind = f"v{lanes}f{8 * self.bytes}"
 
-    def _call(self, name: str, result: Any, *args: Any) -> Any:
+    def _call(self, name: str, result: ir.Type, *args: ir.Value) -> ir.Value:
         kind = ir.FunctionType(result, [arg.type for arg in args])
         return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), args)
 
-    def shuffle(self, one: Any, other: Any, chosen: list[int]) -> Any:
+    def shuffle(self, one: ir.Value, other: ir.Value, chosen: list[int]) -> ir.Value:
         mask = ir.Constant(ir.VectorType(_INT32, len(chosen)), chosen)
         return self.builder.shuffle_vector(one, other, mask)
 
-    def splat(self, scalar: Any) -> Any:
+    def splat(self, scalar: ir.Value) -> ir.Value:
         undefined = ir.Constant(ir.VectorType(scalar.type, self.lanes), ir.Undefined)
         first = self.builder.insert_element(undefined, scalar, ir.Constant(_INT32, 0))
         return self.shuffle(first, undefined, [0] * self.lanes)
 
-    def fma(self, a: Any, b: Any, c: Any) -> Any:
+    def fma(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
         return self._call(f"llvm.fma.{self.kind}", self.type, a, b, c)
 
-    def load(self, pointer: Any) -> Any:
+    def load(self, pointer: ir.Value) -> ir.Value:
         return self.builder.load(self.builder.bitcast(pointer, self.type.as_pointer()), align=self.bytes)
 
-    def store(self, vector: Any, pointer: Any) -> None:
+    def store(self, vector: ir.Value, pointer: ir.Value) -> None:
         self.builder.store(vector, self.builder.bitcast(pointer, self.type.as_pointer()), align=self.bytes)
 
-    def first(self, count: Any) -> Any:
+    def first(self, count: ir.Value) -> ir.Value:
         """Return the mask of the first `count` lanes."""
         lane = ir.Constant(self.int32s, list(range(self.lanes)))
         return self.builder.icmp_signed("<", lane, self.splat(self.builder.trunc(count, _INT32)))
 
-    def load_masked(self, pointer: Any, mask: Any) -> Any:
+    def load_masked(self, pointer: ir.Value, mask: ir.Value) -> ir.Value:
         """Load the lanes that the mask selects. Other lanes are 0, and their memory is not accessed."""
         target, align = self.builder.bitcast(pointer, self.type.as_pointer()), ir.Constant(_INT32, self.bytes)
         return self._call(f"llvm.masked.load.{self.kind}.p0", self.type, target, align, mask, self.zero)
 
-    def store_masked(self, vector: Any, pointer: Any, mask: Any) -> None:
+    def store_masked(self, vector: ir.Value, pointer: ir.Value, mask: ir.Value) -> None:
         target, align = self.builder.bitcast(pointer, self.type.as_pointer()), ir.Constant(_INT32, self.bytes)
         self._call(f"llvm.masked.store.{self.kind}.p0", _VOID, vector, target, align, mask)
 
-    def sum(self, vector: Any) -> Any:
+    def sum(self, vector: ir.Value) -> ir.Value:
         """Return the sum of all lanes, by adding halves until one number is left."""
         width = self.lanes
         while width > 1:
@@ -111,7 +117,7 @@ class _Vectors:
 class _Loop:
     """A generated loop over `count` ≥ 0 steps, with values that stay in registers from step to step."""
 
-    def __init__(self, builder: Any, count: Any, *carried: Any) -> None:
+    def __init__(self, builder: ir.IRBuilder, count: ir.Value, *carried: ir.Value) -> None:
         self.builder, self._before = builder, builder.block
         self._body, self._after = (builder.append_basic_block(name) for name in ("loop", "after"))
         self._start = carried
@@ -123,7 +129,7 @@ class _Loop:
         for phi, value in zip(self.carried, carried, strict=True):
             phi.add_incoming(value, self._before)
 
-    def close(self, *following: Any) -> list[Any]:
+    def close(self, *following: ir.Value) -> list[ir.Value]:
         """End the body of the loop with the values for the next step, and return the values after the loop."""
         builder, end = self.builder, self.builder.block
         left = builder.sub(self._left, _int(1))
@@ -140,7 +146,10 @@ class _Loop:
         return results
 
 
-def _tile(v: _Vectors, rows: int, c: Any, ldc: Any, n: Any, a: Any, strides: Any, b: Any, ldb: Any, depth: Any) -> None:
+def _tile(
+    v: _Vectors, rows: int, c: ir.Value, ldc: ir.Value, n: ir.Value, a: ir.Value, strides: Values, b: ir.Value,
+    ldb: ir.Value, depth: ir.Value,
+) -> None:  # fmt: skip
     """Generate code for C[:rows, :n] = A · B with all sums in registers. Three rows of A share a pointer."""
     builder, (a_row, a_col) = v.builder, strides
     twice = builder.add(a_row, a_row)
@@ -162,7 +171,7 @@ def _tile(v: _Vectors, rows: int, c: Any, ldc: Any, n: Any, a: Any, strides: Any
     _write(v, totals, c, ldc, n)
 
 
-def _write(v: _Vectors, totals: list[Any], c: Any, ldc: Any, n: Any) -> None:
+def _write(v: _Vectors, totals: list[ir.Value], c: ir.Value, ldc: ir.Value, n: ir.Value) -> None:
     builder, targets = v.builder, [c]
     for _ in totals[1:]:
         targets.append(builder.gep(targets[-1], [ldc]))
@@ -176,11 +185,14 @@ def _write(v: _Vectors, totals: list[Any], c: Any, ldc: Any, n: Any) -> None:
                 v.store_masked(total, target, mask)
 
 
-def _thin(v: _Vectors, c: Any, ldc: Any, n: Any, a: Any, a_col: Any, b: Any, ldb: Any, depth: Any) -> None:
+def _thin(
+    v: _Vectors, c: ir.Value, ldc: ir.Value, n: ir.Value, a: ir.Value, a_col: ir.Value, b: ir.Value, ldb: ir.Value,
+    depth: ir.Value,
+) -> None:  # fmt: skip
     """Generate code for one row of a product, from four sums over every fourth k. The first includes the remainder."""
     builder = v.builder
 
-    def step(a: Any, b: Any, total: Any) -> tuple[Any, Any, Any]:
+    def step(a: ir.Value, b: ir.Value, total: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
         total = v.fma(v.splat(builder.load(a)), v.load(b), total)
         return builder.gep(a, [a_col]), builder.gep(b, [ldb]), total
 
@@ -195,7 +207,7 @@ def _thin(v: _Vectors, c: Any, ldc: Any, n: Any, a: Any, a_col: Any, b: Any, ldb
     _write(v, [total], c, ldc, n)
 
 
-def _strip_body(v: _Vectors, most: int, args: Any) -> None:
+def _strip_body(v: _Vectors, most: int, args: Values) -> None:
     """Generate code for a product, whose rows are cut into as few tiles as possible, of almost equal height."""
     builder = v.builder
     c, ldc, rows, n, a, a_row, a_col, b, ldb, depth = args
@@ -224,7 +236,7 @@ def _strip_body(v: _Vectors, most: int, args: Any) -> None:
     builder.ret_void()
 
 
-def _dots_body(v: _Vectors, _most: int, args: Any) -> None:
+def _dots_body(v: _Vectors, _most: int, args: Values) -> None:
     builder = v.builder
     c, ldc, rows, a, a_row, b, depth = args
     whole, left = builder.sdiv(depth, _int(v.lanes)), builder.srem(depth, _int(v.lanes))
@@ -247,12 +259,12 @@ def _dots_body(v: _Vectors, _most: int, args: Any) -> None:
     builder.ret_void()
 
 
-def _transpose_body(v: _Vectors, _most: int, args: Any) -> None:
+def _transpose_body(v: _Vectors, _most: int, args: Values) -> None:
     """Generate code that transposes by blocks. Each pass over a block exchanges one bit of row and column numbers."""
     builder, edge = v.builder, v.lanes
     target, ldt, source, lds, rows, columns = args
 
-    def blocks(count: Any) -> Any:
+    def blocks(count: ir.Value) -> ir.Value:
         return builder.sdiv(builder.add(count, _int(edge - 1)), _int(edge))
 
     outer = _Loop(builder, blocks(rows), target, source)
@@ -278,7 +290,10 @@ def _transpose_body(v: _Vectors, _most: int, args: Any) -> None:
     builder.ret_void()
 
 
-def _routine(context: Any, builder: Any, name: str, real: Any, width: int, arguments: str, body: Any) -> Any:
+def _routine(
+    context: CPUContext, builder: ir.IRBuilder, name: str, real: ir.Type, width: int, arguments: str,
+    body: Callable[[_Vectors, Values], None],
+) -> ir.Value:  # fmt: skip
     """Return a generated function of an LLVM module, whose `arguments` are pointers (p) and integers (i)."""
     lanes = width // (4 if isinstance(real, ir.FloatType) else 8)
     kind = ir.FunctionType(_VOID, [real.as_pointer() if letter == "p" else _INT for letter in arguments])
@@ -291,15 +306,15 @@ def _routine(context: Any, builder: Any, name: str, real: Any, width: int, argum
     return function
 
 
-def _routine_of(name: str, width: int, arguments: str, body: Any) -> Any:
+def _routine_of(name: str, width: int, arguments: str, body: Body) -> Any:
     """Return a Numba intrinsic that calls a generated routine.
 
     After each array, callers pass the index of its first element. `arguments` are those of `_routine`. `body` generates
     the code, from the vector operations, the largest number of rows of a tile and the arguments.
     """
 
-    def call(_context: Any, *given: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def call(_context: object, *given: types.Type) -> tuple[Signature, Codegen]:
+        def codegen(context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Values) -> ir.Value:
             pairs, passed = iter(zip(signature.args, args, strict=True)), []
             for kind, value in pairs:
                 if isinstance(kind, types.Array):
@@ -392,9 +407,9 @@ def matmul(
             j += n
 
 
-def _fused(_context: Any, a: Any, b: Any, c: Any) -> Any:
+def _fused(_context: object, a: Any, b: Any, c: Any) -> tuple[Signature, Codegen] | None:
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def codegen(context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Values) -> ir.Value:
         real = args[0].type
         name = "llvm.fma.f32" if isinstance(real, ir.FloatType) else "llvm.fma.f64"
         function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(real, [real] * 3), name)

@@ -13,10 +13,21 @@ from replaybench.controllers.algorithms.vracer import VRACER, VRACERConfig
 from replaybench.controllers.interface.agent import LearnerSetting
 from replaybench.controllers.interface.noise import GaussianNoise
 from replaybench.controllers.losses.refer import TRUNCATED
-from replaybench.controllers.networks.lstm import LSTMShape, PopulationLSTM, lstm_backward, lstm_forward, lstm_state
+from replaybench.controllers.networks.lstm import (
+    LSTMShape,
+    PopulationLSTM,
+    differentiate_lstm,
+    evaluate_lstm,
+    lstm_state,
+)
 from replaybench.controllers.networks.mlp import Shape
 from replaybench.controllers.networks.network import MemoryConfig, make_network
-from replaybench.controllers.networks.recurrent import Histories, PopulationRecurrent, RecurrentShape, recurrent_forward
+from replaybench.controllers.networks.recurrent import (
+    Histories,
+    PopulationRecurrent,
+    RecurrentShape,
+    evaluate_recurrent,
+)
 from replaybench.controllers.policies.policy import Policy
 from replaybench.controllers.registry import load_learner
 from replaybench.runtime.errors import UserError
@@ -91,9 +102,9 @@ def test_forward_and_backward_equal_autograd(shape: LSTMShape, segments: int, st
     for m in range(M):
         x, initial = normal(segments, steps, shape.inputs), normal(segments, shape.state_size) + m
         d_out, out, final = normal(segments, shape.units), np.empty((segments, shape.units)), np.empty_like(initial)
-        lstm_forward(network.network, m, tape, x, length, initial, out)
+        evaluate_lstm(network.network, m, tape, x, length, initial, out)
         lstm_state(network.network, tape, length, final)
-        lstm_backward(network.network, m, tape, length, d_out)
+        differentiate_lstm(network.network, m, tape, length, d_out)
         theirs = to_torch(network, m)
         for b in range(segments):
             series = torch.tensor(x[b, : length[b]])[:, None]
@@ -139,7 +150,7 @@ def test_step_by_step_equals_the_whole_pass() -> None:
         out, state = network.step(x[:, :, t], state, action[t])
         for m in range(M):
             segments = Histories(x[m], np.full(runs, t + 1), nothing)
-            recurrent_forward(network.network, m, tape, segments, action[t, m], whole)
+            evaluate_recurrent(network.network, m, tape, segments, action[t, m], whole)
             np.testing.assert_array_equal(out[m], whole)
 
 

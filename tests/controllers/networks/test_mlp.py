@@ -9,7 +9,14 @@ from numba import njit
 
 from replaybench.controllers.algorithms.ddpg import DDPGConfig
 from replaybench.controllers.networks import mlp, tiles
-from replaybench.controllers.networks.mlp import ACTIVATIONS, PopulationMLP, Shape, activate, backward, forward
+from replaybench.controllers.networks.mlp import (
+    ACTIVATIONS,
+    PopulationMLP,
+    Shape,
+    activate,
+    differentiate_mlp,
+    evaluate_mlp,
+)
 from replaybench.controllers.networks.tiles import matmul, padded
 from replaybench.runtime.streams import Stream
 from tests.helpers.tiers import slow
@@ -52,20 +59,20 @@ def test_forward_and_backward_equal_autograd(shape: Shape) -> None:
     d_out = rng.normal(size=(M, B, shape.sizes[-1]))
     tape, out = network.tape(B), np.empty((B, shape.sizes[-1]))
     for m in range(M):
-        forward(network.network, m, tape, x[m], action[m], out)
+        evaluate_mlp(network.network, m, tape, x[m], action[m], out)
         joined, peer = torch.tensor(action[m], requires_grad=True), TorchNet(network, m)
         expected = peer(torch.tensor(x[m]), joined)
         expected.backward(torch.tensor(d_out[m]))
         np.testing.assert_allclose(out, expected.detach().numpy(), rtol=1e-12, atol=1e-14)
         d_action = np.empty((B, shape.actions))
-        backward(network.network, m, tape, d_out[m], True, d_action)
+        differentiate_mlp(network.network, m, tape, d_out[m], True, d_action)
         np.testing.assert_allclose(network.gradient[m], peer.gradient(), rtol=1e-10, atol=1e-13)
         if shape.actions:
             assert joined.grad is not None
             np.testing.assert_allclose(d_action, joined.grad.numpy(), rtol=1e-10, atol=1e-13)
             alone = np.empty_like(d_action)
             network.gradient[m] = np.nan
-            backward(network.network, m, tape, d_out[m], False, alone)
+            differentiate_mlp(network.network, m, tape, d_out[m], False, alone)
             np.testing.assert_array_equal(alone, d_action)
             assert np.isnan(network.gradient[m]).all(), "without want_weights the gradient is left alone"
 
@@ -80,7 +87,7 @@ def test_memory_does_not_grow_with_the_numbers_of_rows_that_were_asked_for() -> 
 
 @each_dtype
 def test_a_single_observation_gives_the_bits_that_it_gives_in_a_batch(dtype: type) -> None:
-    """Acting has a product of its own; export and restored runs rely on its numbers being those of `forward`."""
+    """Acting has a product of its own; export and restored runs rely on its numbers being those of `evaluate_mlp`."""
     shapes = Shape((3, 50, 33, 1), tanh=True), Shape((4, 7, 2), activation="softsign"), Shape((2, 21, 3))
     for shape in shapes:
         network = make(shape, dtype)
@@ -102,8 +109,8 @@ def test_a_large_batch_whose_rows_lie_apart_equals_its_halves() -> None:
     for batch in (slice(0, size), slice(0, size // 2), slice(size // 2, size)):
         count = x[batch].shape[0]
         tape, out, d_action = network.tape(count), np.empty((count, 2)), np.empty((count, 2))
-        forward(network.network, 0, tape, x[batch], action[batch], out)
-        backward(network.network, 0, tape, d_out[batch], True, d_action)
+        evaluate_mlp(network.network, 0, tape, x[batch], action[batch], out)
+        differentiate_mlp(network.network, 0, tape, d_out[batch], True, d_action)
         found.append((out, d_action, network.gradient[0].copy()))
     whole, *halves = found
     for part in range(2):
@@ -262,5 +269,5 @@ def test_nan_passes_forward_and_backward(activation: int, dtype: type[np.floatin
     error = values.copy()
     activate(values, activation)
     np.testing.assert_array_equal(np.flatnonzero(np.isnan(values)), [2, 35])
-    mlp.activate_backward(error, np.full(37, 0.5, dtype), activation)
+    mlp.differentiate_activation(error, np.full(37, 0.5, dtype), activation)
     np.testing.assert_array_equal(np.flatnonzero(np.isnan(error)), [2, 35])
