@@ -159,7 +159,7 @@ def test_an_episode_over_time_is_a_figure_or_a_table(tmp_path: Path) -> None:
     assert reward == pytest.approx(first["reward"])
     (tmp_path / "pid.py").write_text(OWN)
     for name, own, last_one in (("own", [f"{tmp_path}/pid.py:Full"], "Full"), ("none", None, "dynamic programming")):
-        lines = write_episode("PendulumDCSC", tmp_path / f"{name}.csv", *conditions, own=own)
+        lines = write_episode("PendulumDCSC", tmp_path / f"{name}.csv", *conditions, own)
         assert f"shown    {last_one}: mean reward -" in lines[-1]
     lines = write_episode("PendulumDCSC", tmp_path / "episode.png", *conditions)
     assert (tmp_path / "episode.png").read_bytes().startswith(b"\x89PNG")
