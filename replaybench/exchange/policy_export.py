@@ -156,14 +156,18 @@ def export_policy(
         from replaybench.controllers.policies.torch_module import onnx_model, write_torch_program
 
         about: dict[str, Any] = {"frequency": policy.facts["policy"]["frequency"]}
-        about |= {} if made is None else made.described_signals(origin.observe)
-        if made is not None and made.channel.history:
-            about["past_actions"] = made.channel.history  # they follow the states, the newest first
+        past = 0
+        if made is not None:
+            about |= made.described_signals(origin.observe) | {"delay": made.channel.delay}
+            about |= {} if made.channel.is_off else {"channel": made.channel.settings()}
+            if steps := made.channel.history:  # values of the input `history` at the start of an episode
+                about["history"] = made.normalise_action(made.zero_action).tolist() * steps
+                past = len(about["history"])
         with atomic_path(place) as temporary:
             if form == "torch":
-                write_torch_program(policy, temporary, about)
+                write_torch_program(policy, temporary, about, past)
             else:
-                temporary.write_bytes(onnx_model(policy, lines, about).SerializeToString())
+                temporary.write_bytes(onnx_model(policy, lines, about, past).SerializeToString())
     cost, remembered = cost_of(policy.agent.policy_head()), memory_of(policy.agent.policy_head())
     print(f"policy   {target} ({place.stat().st_size / 1e3:.1f} kB), member {chosen} ({why})")
     print(f"rate     {policy.facts['policy']['frequency']:g} Hz")
@@ -177,9 +181,11 @@ def export_policy(
         print(f"memory   {4 * cost.scratch:,} bytes of stack{memory}, no allocation")
         _print_test(target, name)
     else:
-        states, memory = policy.agent.task.observation_size, f", memory [N, {remembered}]" if remembered else ""
-        print(f"takes    observation [N, {states}], normalised as the learner's{memory}")
-        print(f"gives    action [N, {policy.agent.task.action_size}], of the plant's range as -1 to 1{memory}")
+        kept = f", history [N, {past}]" * (past > 0) + f", memory [N, {remembered}]" * (remembered > 0)
+        print(
+            f"takes    observation [N, {policy.agent.task.observation_size - past}], normalised as the learner's{kept}"
+        )
+        print(f"gives    action [N, {policy.agent.task.action_size}], of the plant's range as -1 to 1{kept}")
 
 
 def export_rival(run: Path, name: str, output: Path | None, plant: str | None, **chosen: float | None) -> None:

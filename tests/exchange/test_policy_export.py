@@ -113,6 +113,48 @@ def through_channel(folder: Path, make: Callable[[], Controller], plant: Plant, 
     return different
 
 
+def channelled(path: Path, plant: Plant, channel: dict[str, Any], observe: tuple[str, ...] = ()) -> None:
+    """Write an untrained policy of a plant with a channel."""
+    kind, config = load_learner("TD3")
+    task = Task(plant.observation_size(observe), 1, 0.95, 1.0)
+    agent = kind(config(actor_hidden=(8,)), LearnerSetting(task, 0, range(1), 50.0))
+    for array in agent.weights().values():
+        array *= 3
+    cell = {"plant": plant.name, "parameters": {"channel": channel}, "observe": list(observe), "learner": "TD3"}
+    write_policy(path, agent.weights(), {"cell": cell, "policy": policy_facts("TD3", agent, 50.0)})
+
+
+def test_models_keep_the_past_actions_and_state_the_channel(tmp_path: Path, capsys: Capsys) -> None:
+    import onnx
+    import torch
+
+    plant, path = make_plant("Servo", channel=CHANNEL), tmp_path / "p.safetensors"
+    channelled(path, plant, CHANNEL)
+    policy, readings = load_policy(path), np.random.Generator(np.random.PCG64(1)).uniform(-1, 1, (10, 3))
+    due, past = [], np.zeros(2, np.float32)
+    for reading in readings.astype(np.float32):
+        action = policy.predict(np.concatenate([reading, past]))[0]
+        due.append(action)
+        past = np.concatenate([action, past])[:2]
+    export_policy(path, 0, "torch", None, None, None)
+    assert "takes    observation [N, 3], normalised as the learner's, history [N, 2]" in capsys.readouterr().out
+    module, kept = torch.export.load(tmp_path / "p.pt2").module(), torch.zeros(1, 2)
+    for reading, expected in zip(readings, due, strict=True):
+        acted, kept = module(torch.tensor(reading[None], dtype=torch.float32), kept)
+        np.testing.assert_allclose(acted.detach().numpy()[0], expected, rtol=1e-4, atol=1e-5)
+    export_policy(path, 0, "onnx", None, None, None)
+    model = onnx.load(tmp_path / "p.onnx")
+    assert [value.name for value in model.graph.input] == ["observation", "history"]
+    assert [value.name for value in model.graph.output] == ["action", "history_after"]
+    found = {entry.key: json.loads(entry.value) for entry in model.metadata_props}
+    assert (found["delay"], found["history"], found["channel"]["sensor_delay"]) == (0.03, [0.0, 0.0], 0.02)
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    session, past = runtime.InferenceSession(model.SerializeToString()), np.zeros((1, 2), np.float32)
+    for reading, expected in zip(readings.astype(np.float32), due, strict=True):
+        acted, past = session.run(None, {"observation": reading[None], "history": past})
+        np.testing.assert_allclose(acted[0], expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc here")
 @pytest.mark.parametrize(
     ("name", "observe"), [("Servo", ()), ("Servo", ("angular velocity", "set point")), ("PendulumDCSC", ())]
@@ -124,15 +166,7 @@ def test_c_acts_as_the_policy_through_the_channel(
     monkeypatch.setattr(PendulumDCSC, "initial_state", (3.1, 9.0))
     channel = CHANNEL if name == "Servo" else {**CHANNEL, "resolution": {"angle": 0.01}}
     plant = make_plant(name, channel=channel)
-    kind, config = load_learner("TD3")
-    size = len(observe or plant.state_names) + 2
-    agent = kind(config(actor_hidden=(8,)), LearnerSetting(Task(size, 1, 0.95, 1.0), 0, range(1), 50.0))
-    for array in agent.weights().values():
-        array *= 3
-    cell = {"plant": name, "parameters": {"channel": channel}, "observe": list(observe), "learner": "TD3"}
-    write_policy(
-        tmp_path / "p.safetensors", agent.weights(), {"cell": cell, "policy": policy_facts("TD3", agent, 50.0)}
-    )
+    channelled(tmp_path / "p.safetensors", plant, channel, observe)
     export_policy(tmp_path / "p.safetensors", 0, "c", tmp_path / "rig.h", None, None)
     text = (tmp_path / "rig.h").read_text().replace("\n * ", " ")
     for words in ("30 ms after the sample", "RIG_DELAY 0.03", "the difference quotient of angle"):
@@ -214,7 +248,7 @@ def test_models_hold_names_units_scale_and_rate(tmp_path: Path) -> None:
     found = {entry.key: json.loads(entry.value) for entry in onnx.load(tmp_path / "policy.onnx").metadata_props}
     angle = {"name": "angle", "unit": "rad", "center": 0.0, "scale": np.pi, "periodic": True}
     voltage = {"name": "voltage", "unit": "V", "center": 0.0, "scale": 3.0}
-    assert found == {"frequency": 50.0, "states": [angle], "actions": [voltage]}
+    assert found == {"frequency": 50.0, "states": [angle], "actions": [voltage], "delay": 0.0}
     export_policy(path, 0, "torch", None, None, None)
     extra: dict[str, str] = {"policy.json": ""}
     torch.export.load(tmp_path / "policy.pt2", extra_files=extra)

@@ -101,6 +101,32 @@ class TorchPolicy(nn.Module):
         return outputs.clamp(-1.0, 1.0) if self.squash == "clip" else outputs
 
 
+class _WithHistory(nn.Module):
+    """A policy with the past actions, normalised and the newest first, as an input and an output of their own."""
+
+    def __init__(self, policy: TorchPolicy) -> None:
+        super().__init__()
+        self.policy = policy
+
+    def forward(self, observation: Tensor, history: Tensor, memory: Tensor | None = None) -> tuple[Tensor, ...]:
+        found = self.policy(torch.cat([observation, history], -1), memory)
+        action, *after = found if isinstance(found, tuple) else (found,)
+        kept = torch.cat([action.clamp(-1.0, 1.0), history], -1)[..., : history.shape[-1]]
+        return action, kept, *after
+
+
+def _program(policy: Policy, past: int) -> tuple[nn.Module, dict[str, Tensor]]:
+    """Return a policy of which the last `past` values of an observation are an input, and its inputs by name."""
+    plain = TorchPolicy(policy.agent.policy_head(), statistics_of(policy.agent))
+    module: nn.Module = _WithHistory(plain) if past else plain
+    given = {"observation": torch.zeros(2, policy.agent.task.observation_size - past)}
+    if past:
+        given["history"] = torch.zeros(2, past)
+    if plain.memory:
+        given["memory"] = torch.zeros(2, plain.memory)
+    return module.eval(), given
+
+
 def _linear(weights: dict[str, np.ndarray], name: str) -> nn.Linear:
     weight = weights[f"{name}.weight"]
     linear = nn.Linear(*weight.shape)
@@ -122,36 +148,36 @@ _OPSET: Final = 17
 """First version of the ONNX operators with layer normalisation."""
 
 
-def write_torch_program(policy: Policy, path: Path, about: Mapping[str, Any]) -> None:
-    """Write a policy as a `torch.export` program, which contains the metadata `about` as `policy.json`."""
-    module = TorchPolicy(policy.agent.policy_head(), statistics_of(policy.agent)).eval()
+def write_torch_program(policy: Policy, path: Path, about: Mapping[str, Any], past: int = 0) -> None:
+    """Write a policy as a `torch.export` program, which contains the metadata `about` as `policy.json`.
+
+    Inputs and outputs are those of `onnx_model`.
+    """
+    module, given = _program(policy, past)
     several = torch.export.Dim("observations")
-    given = [torch.zeros(2, policy.agent.task.observation_size)]
-    given += [torch.zeros(2, module.memory)] if module.memory else []
-    shapes = {name: {0: several} for name, _ in zip(("observation", "memory"), given, strict=False)}
-    program = torch.export.export(module, tuple(given), dynamic_shapes=shapes)
+    shapes = {name: {0: several} for name in given}
+    program = torch.export.export(module, tuple(given.values()), dynamic_shapes=shapes)
     content = io.BytesIO()  # `save` warns about paths without the ending .pt2, such as temporary ones
     torch.export.save(program, content, extra_files={"policy.json": json.dumps(about)})
     path.write_bytes(content.getvalue())
 
 
-def onnx_model(policy: Policy, origin: Sequence[str], about: Mapping[str, Any]) -> Any:
+def onnx_model(policy: Policy, origin: Sequence[str], about: Mapping[str, Any], past: int = 0) -> Any:
     """Return a policy as an ONNX model that maps N observations `[N, S]` to actions `[N, A]`.
 
-    The model of a recurrent policy has the state, with H numbers, as a further input and output `[N, H]`.
+    A policy that observes past actions has the input `history` `[N, past]` and the output `history_after`. A recurrent
+    policy has its state, with H numbers, as the input `memory` `[N, H]` and the output `memory_after`.
 
     Args:
         policy: Policy of any learner.
         origin: Lines of text about the origin of the policy.
         about: Metadata by name. Each value is stored as JSON.
+        past: Number of values at the end of the policy's observation that are past actions.
     """
     import onnx
 
-    module = TorchPolicy(policy.agent.policy_head(), statistics_of(policy.agent)).eval()
-    given = {"observation": torch.zeros(2, policy.agent.task.observation_size)}
-    if module.memory:
-        given["memory"] = torch.zeros(2, module.memory)
-    results = ["action", "memory_after"][: len(given)]
+    module, given = _program(policy, past)
+    results = ["action", *(f"{name}_after" for name in given if name != "observation")]
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # this exporter is deprecated, but needs no further package
         torch.onnx.export(
