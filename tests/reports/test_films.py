@@ -142,8 +142,8 @@ class Full(ReferenceController):
 
 def test_an_episode_over_time_is_a_figure_or_a_table(tmp_path: Path) -> None:
     """With references under the same conditions; the numbers are those of the plant's equations."""
-    conditions: Any = (None, None, 0.0, 50.0, 1, 0.2)
-    write_episode("PendulumDCSC", tmp_path / "episode.json", *conditions)
+    conditions: Any = {"policy": None, "learner": None, "noise": 0.0, "frequency": 50.0, "seed": 1, "seconds": 0.2}
+    write_episode("PendulumDCSC", tmp_path / "episode.json", **conditions)
     rows = json.loads((tmp_path / "episode.json").read_text(encoding="utf-8"))
     assert [row["controller"] for row in rows[::11]] == [
         "random control", "linear-quadratic control", "dynamic programming", "MPPI, knows the model"
@@ -159,9 +159,9 @@ def test_an_episode_over_time_is_a_figure_or_a_table(tmp_path: Path) -> None:
     assert reward == pytest.approx(first["reward"])
     (tmp_path / "pid.py").write_text(OWN)
     for name, own, last_one in (("own", [f"{tmp_path}/pid.py:Full"], "Full"), ("none", None, "dynamic programming")):
-        lines = write_episode("PendulumDCSC", tmp_path / f"{name}.csv", *conditions, own)
+        lines = write_episode("PendulumDCSC", tmp_path / f"{name}.csv", **conditions, own=own)
         assert f"shown    {last_one}: mean reward -" in lines[-1]
-    lines = write_episode("PendulumDCSC", tmp_path / "episode.png", *conditions)
+    lines = write_episode("PendulumDCSC", tmp_path / "episode.png", **conditions)
     assert (tmp_path / "episode.png").read_bytes().startswith(b"\x89PNG")
     assert sum("dynamic programming: mean reward -" in line for line in lines) == 1
     for name, why in (
@@ -169,4 +169,4 @@ def test_an_episode_over_time_is_a_figure_or_a_table(tmp_path: Path) -> None:
         ("episode.jpg", "--plot must end in .png, .svg, .pdf or .csv"),
     ):
         with pytest.raises(UserError, match=why):
-            write_episode("PendulumDCSC", tmp_path / name, *conditions)
+            write_episode("PendulumDCSC", tmp_path / name, **conditions)
