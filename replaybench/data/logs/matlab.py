@@ -5,6 +5,9 @@ each of its columns, named as in MATLAB, for example `x(:,2)`. A matrix with T c
 each of its rows, for example `x(2,:)`. Fields of a struct are named `name.field`, or only `field` if the file has no
 other struct and no variable of that name. T is the length of the vector of times, or else the length of at least two
 vectors that hold the most numbers in total. Variables of other lengths are listed as unusable.
+
+Files of versions 5 to 7 are read here, because SciPy's `loadmat` ends the process with a segmentation fault on 20,000
+nested cell arrays, and reserves 8 GiB for a file of 184 bytes.
 """
 
 import math
