@@ -8,8 +8,9 @@ pendulum, zero control has a better score than random control.
 import contextlib
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -164,19 +165,8 @@ def _rule(plant: Plant, asked: Rule | None) -> Rule | None:
 
 def _measure(plant: Plant, frequency: float, noise: float, rule: Rule | None) -> Reference:
     with contextlib.ExitStack() as opened:
-
-        def population(num_envs: int) -> PopulationEnv:
-            env = PopulationEnv(
-                plant, num_envs, frequency=frequency, sensor_noise=noise, actuator_noise=noise, seed=_SEED,
-                role="evaluation",
-            )  # fmt: skip
-            return opened.enter_context(contextlib.closing(env))
-
-        many = population(plant.reference_episodes)
-        # Without randomness, the episodes of a deterministic controller are equal.
-        channel = plant.channel
-        constant = isinstance(plant, OdePlant) and not plant.episodes_differ(noise)
-        env = population(1) if constant else many
+        many, channel = opened.enter_context(_population(plant, frequency, noise)), plant.channel
+        env = many if _episodes(plant, noise) > 1 else opened.enter_context(_population(plant, frequency, noise, 1))
         random = controllers.run_episode(controllers.RandomController(plant, many.members, _SEED).act, many)
         zero, found = controllers.run_episode(controllers.zero_control(plant), env), dict[str, Any](_NO_DP)
         if isinstance(plant, OdePlant):
@@ -193,6 +183,53 @@ def _measure(plant: Plant, frequency: float, noise: float, rule: Rule | None) ->
         )  # fmt: skip
 
 
+def scores_on(
+    plant: Plant, frequency: float, rule: Rule | None, known: Reference, actual: Plant, noise: float
+) -> Iterator[tuple[str, float]]:
+    """Yield the scores of reference controllers that are made for `plant`, on the plant `actual` under a noise.
+
+    The names are those of attributes of `Reference`: `random`, `lqr` or `lqr_predicted`, and `dp`. Only the plants'
+    parameters and channels may differ. `known` has the scores of `plant`.
+    """
+    with _population(actual, frequency, noise) as env:
+        yield "random", _mean(controllers.RandomController(actual, env.members, _SEED).act, env)
+    if not isinstance(plant, OdePlant):
+        return
+    policies: list[tuple[str, Policy, bool]] = []
+    with contextlib.suppress(UserError):
+        regulator = controllers.linear_quadratic_regulator(plant, frequency)
+        policies.append(("lqr" if plant.channel.is_off else "lqr_predicted", regulator.act, False))
+    if plant.grid_nodes:
+        solution = grid_choice.reference_solution(plant, frequency, rule).solution
+        policies.append(("dp", solution.greedy, known.dp_from == "observer"))
+    for name, policy, observer in policies:
+        with _population(actual, frequency, noise, _episodes(actual, noise)) as env:
+            yield name, _mean(_acting(plant, frequency, policy, observer), env)
+
+
+def _episodes(plant: Plant, noise: float) -> int:
+    """Return the number of episodes of a deterministic controller. Without randomness, all of them are equal."""
+    constant = isinstance(plant, OdePlant) and not plant.episodes_differ(noise)
+    return 1 if constant else plant.reference_episodes
+
+
+@contextlib.contextmanager
+def _population(plant: Plant, frequency: float, noise: float, members: int | None = None) -> Iterator[PopulationEnv]:
+    env = PopulationEnv(
+        plant, members or plant.reference_episodes, frequency=frequency, sensor_noise=noise, actuator_noise=noise,
+        seed=_SEED, role="evaluation",
+    )  # fmt: skip
+    with contextlib.closing(env):
+        yield env
+
+
+def _acting(plant: OdePlant, frequency: float, policy: Policy, observer: bool = False) -> Controller:
+    """Return a controller for one episode that acts by a policy of states, with prediction if there is a channel."""
+    if plant.channel.is_off and not observer:
+        return policy
+    return PredictingController(plant, frequency, policy, observer).act
+
+
 def _mean(controller: Controller, env: PopulationEnv) -> float:
     return float(controllers.run_episode(controller, env).mean())
 
@@ -201,12 +238,7 @@ def _measure_dp(plant: OdePlant, frequency: float, rule: Rule | None, env: Popul
     refined = grid_choice.reference_solution(plant, frequency, rule)
     solution = refined.solution
     channel, found, observer = plant.channel, dict[str, Any](), False
-
-    def acting(policy: Policy, observer: bool = False) -> Controller:
-        if channel.is_off and not observer:
-            return policy
-        return PredictingController(plant, frequency, policy, observer).act
-
+    acting = partial(_acting, plant, frequency)
     if not channel.is_off:
         found["dp_unaware"] = _mean(controllers.unaware(plant, solution.greedy), env)
         if env.num_envs > 1 or channel.resolution or channel.differentiate:  # else, readings are exact

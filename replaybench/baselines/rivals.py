@@ -170,7 +170,7 @@ def _simulated_episodes(plant: Plant, noise: float) -> int:
 
 
 def _measure(plant: Plant, frequency: float, noise: float, name: str, chosen: Rivals) -> Rival:
-    unscored, episodes = Rival(math.nan), plant.reference_episodes
+    unscored = Rival(math.nan)
     if name == PID:
         ode = with_equations(plant, name)
         gains, simulated = pid.tune(ode, frequency, noise, chosen.episodes)
@@ -180,12 +180,17 @@ def _measure(plant: Plant, frequency: float, noise: float, name: str, chosen: Ri
         episodes = _simulated_episodes(plant, noise)
         note = f"knows the model; {SAMPLES} samples of {HORIZON:g} s, {ITERATIONS} times a step; {episodes} episodes"
         unscored = Rival(math.nan, note)
+    return dataclasses.replace(unscored, score=score_on(plant, frequency, name, unscored, plant, noise))
+
+
+def score_on(plant: Plant, frequency: float, name: str, rival: Rival, actual: Plant, noise: float) -> float:
+    """Return the mean score of a rival that was made for `plant` on the plant `actual`, which may be another one."""
+    episodes = _simulated_episodes(actual, noise) if name == MPPI else actual.reference_episodes
     env = PopulationEnv(
-        plant, episodes, frequency=frequency, sensor_noise=noise, actuator_noise=noise, seed=_SEED, role="evaluation"
+        actual, episodes, frequency=frequency, sensor_noise=noise, actuator_noise=noise, seed=_SEED, role="evaluation"
     )
     with contextlib.closing(env):
-        score = run_episode(controller(plant, frequency, name, unscored, env.members), env)
-    return dataclasses.replace(unscored, score=float(score.mean()))
+        return float(run_episode(controller(plant, frequency, name, rival, env.members), env).mean())
 
 
 def _kept_at(plant: Plant, frequency: float, noise: float, name: str, chosen: Rivals) -> Path:

@@ -12,7 +12,17 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NoReturn, TextIO
 
 from replaybench.cli import options
-from replaybench.cli.results import export, export_policy, figures, import_log, inspect, report, show, watch
+from replaybench.cli.results import (
+    export,
+    export_policy,
+    figures,
+    import_log,
+    inspect,
+    report,
+    robustness,
+    show,
+    watch,
+)
 from replaybench.cli.running import advise, baseline, card, claims, replay, reproduce, sweep, table
 from replaybench.data.run_folder import unused_removed
 from replaybench.experiments import interruption
@@ -22,7 +32,7 @@ from replaybench.runtime.user_file import imports_only
 _GROUPS: Final[dict[str, dict[str, Callable[..., int]]]] = {
     "run": {"init": options.init, "sweep": sweep, "reproduce": reproduce, "baseline": baseline, "replay": replay},
     "look": {"watch": watch, "report": report, "figures": figures, "show": show, "inspect": inspect},
-    "compare": {"table": table, "claims": claims, "card": card, "advise": advise},
+    "compare": {"table": table, "robustness": robustness, "claims": claims, "card": card, "advise": advise},
     "exchange": {"import": import_log, "export": export, "export-policy": export_policy},
     "extend": {"list": options.list_names, "check": options.check, "examples": options.examples},
 }
@@ -143,7 +153,8 @@ def _run(words: list[str]) -> int:
     interruption.check_address_space()
     if words[0] in _RUNS_STUDIES:
         return command()
-    with imports_only(*(command.keywords.get(name) for name in _NAMES)):
+    allowed = [command.keywords.get(name) for name in _NAMES]
+    with imports_only(*allowed, *command.keywords.get("references", ())):
         return command()
 
 

@@ -7,7 +7,7 @@ from typing import Literal, Unpack
 from tyro.conf import Positional
 
 from replaybench.cli.options import CellOptions, Form, parameter_values
-from replaybench.runtime.configuration import Hertz, NonNegativeInt, RootSeed, Seconds
+from replaybench.runtime.configuration import Hertz, Noise, NonNegativeInt, RootSeed, Seconds
 from replaybench.runtime.errors import UserError
 
 
@@ -133,6 +133,48 @@ def show(
             print("\n".join(write_episode(plant, plot, *conditions, None if no_rivals else references)))
         if output is not None or plot is None:
             print("\n".join(show_film(plant, output, *conditions)))
+    return 0
+
+
+def robustness(
+    run: Positional[Path],
+    parameter: str,
+    factors: tuple[float, ...] = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0),
+    values: tuple[float, ...] = (),
+    plant: str | None = None,
+    learner: str | None = None,
+    strategy: str | None = None,
+    noise: Noise | None = None,
+    frequency: Hertz | None = None,
+    references: tuple[str, ...] = (),
+    no_rivals: bool = False,
+    output: Path | None = None,
+) -> int:
+    """Evaluate the learned policies and reference controllers of a run on plants with another mass, delay or noise.
+
+    Nothing is trained, tuned or solved again. A table and a figure are written, and the report shows them.
+
+    Args:
+        run: Run folder.
+        parameter: Parameter of the plant to change, or delay, or noise.
+        factors: Factors by which the parameter is multiplied.
+        values: New values of the parameter, in place of factors. A delay is in s, and noise in normalised units.
+        plant: Use the cells of the run folder with this plant.
+        learner: Use the cells with this learner.
+        strategy: Use the cells with this strategy.
+        noise: Use the cells with this noise.
+        frequency: Use the cells with this control rate (Hz).
+        references: Your own controllers that the study names, such as pid.py:MyPID. The others are left out, because
+            opening a run folder never executes code that it names.
+        no_rivals: Do not evaluate rivals of learners, such as tuned PID controllers.
+        output: Folder to write into. If not given, it is robustness in the run folder.
+    """
+    from replaybench.cli.console import make_console
+    from replaybench.cli.robustness import show_robustness
+
+    chosen = {"plant": plant, "learner": learner, "strategy": strategy, "noise": noise, "frequency": frequency}
+    chosen = {axis: value for axis, value in chosen.items() if value is not None}
+    show_robustness(make_console(), run, parameter, factors, values, chosen, references, not no_rivals, output)
     return 0
 
 

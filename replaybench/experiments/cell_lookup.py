@@ -4,7 +4,6 @@ A run folder is the folder that a sweep of a study wrote.
 """
 
 import contextlib
-import itertools
 import math
 import shlex
 from collections.abc import Mapping, Sequence
@@ -77,15 +76,9 @@ def find_file(
         return path, member
     folder = RunFolder(path)
     cells = cells_of(folder)
-    cell = _only(path, _fitting(path, cells, given), options)
-    scores = folder.cell(cell.id) / "scores.h5"
-    finished = scores.is_file()
-    source = shared_from(read_header(scores, "scores").facts) if finished else ""
-    places = [folder.cell(cell.id), *(folder.cell(other.id) for other in cells if other.id == source)]
-    for name, suffix, place in itertools.product(names, (".h5", ".safetensors"), places):
-        if (file := place / f"{name}{suffix}").is_file():
-            break
-    else:
+    cell = _only(path, fitting_cells(path, cells, given), options)
+    if (file := stored_file(folder, cells, cell, *names)) is None:
+        finished = folder.finished(cell.id)
         why = "its study keeps none (buffers)" if finished else "it is not finished; run the sweep again to continue"
         raise UserError(f"cell {cell.id} of {path} ({cell.label}) has no {names[0]} file: {why}")
     if "seed" not in given:
@@ -103,7 +96,7 @@ def find_condition(path: Path, **chosen: Any) -> Cell:
         **chosen: Values that select the condition, such as `plant="Magman"` or `noise=0.01`. None accepts every value.
     """
     cells = cells_of(RunFolder(path))
-    fitting = _fitting(path, cells, {axis: value for axis, value in chosen.items() if value is not None})
+    fitting = fitting_cells(path, cells, {axis: value for axis, value in chosen.items() if value is not None})
     conditions = {(cell.plant, cell.noise, cell.frequency): cell for cell in fitting}
     axes = ("plant", "noise", "frequency")
     return _only(path, list(conditions.values()), {axis: f"--{axis}" for axis in axes})
@@ -123,6 +116,18 @@ def _only(path: Path, fitting: Sequence[Cell], options: Mapping[str, str]) -> Ce
     return fitting[0]
 
 
+def stored_file(folder: RunFolder, cells: Sequence[Cell], cell: Cell, *names: str) -> Path | None:
+    """Return the first file with one of the names, without suffix, of a cell, or None if there is none.
+
+    The results of the cell may be those of another one of the study's `cells`.
+    """
+    scores = folder.cell(cell.id) / "scores.h5"
+    source = shared_from(read_header(scores, "scores").facts) if scores.is_file() else ""
+    places = [folder.cell(cell.id), *(folder.cell(other.id) for other in cells if other.id == source)]
+    found = (place / f"{name}{suffix}" for name in names for suffix in (".h5", ".safetensors") for place in places)
+    return next(filter(Path.is_file, found), None)
+
+
 def find_inspected(path: Path, member: int | None, **chosen: Any) -> tuple[Path, int | None]:
     """Find the buffer, scores or checkpoint file of the chosen settings for the command `inspect`.
 
@@ -134,7 +139,8 @@ def find_inspected(path: Path, member: int | None, **chosen: Any) -> tuple[Path,
     return file, place if file.stem == "buffer" else member
 
 
-def _fitting(path: Path, cells: Sequence[Cell], given: Mapping[str, Any]) -> list[Cell]:
+def fitting_cells(path: Path, cells: Sequence[Cell], given: Mapping[str, Any]) -> list[Cell]:
+    """Return the cells of the run folder `path` with the `given` values by axis, or raise `UserError` if none fits."""
     left = list(cells)
     for axis, wanted in given.items():
         before = left

@@ -17,10 +17,17 @@ import xarray as xr
 
 import replaybench
 import replaybench.api
+from replaybench.baselines.controllers import run_episode
+from replaybench.baselines.grid_choice import reference_solution
+from replaybench.baselines.references import normalise, reference
 from replaybench.data.policy_file import read_policy
 from replaybench.data.record import read_record, write_record
+from replaybench.envs.interface.channel import Channel
+from replaybench.envs.ode.pendulum import PendulumDCSC
+from replaybench.envs.population import PopulationEnv
 from replaybench.experiments import progress as plain_lines
 from replaybench.experiments.results_file import write_results
+from replaybench.experiments.robustness import Row, read_rows
 from replaybench.experiments.sweep import Outcome
 from replaybench.runtime.atomic import MARK
 from replaybench.runtime.errors import ReplaybenchWarning, UserError
@@ -77,6 +84,88 @@ def test_sweep_writes_labelled_results_policies_and_buffers(run: Path) -> None:
     facts = json.loads((run / "provenance.json").read_text())
     assert facts["complete"]
     assert facts["written"]["versions"]["numpy"] == np.__version__
+
+
+def robust(run: Path, *words: Any) -> dict[tuple[str, float], Row]:
+    """Run the command on the pendulum, and return its rows by controller and value."""
+    place = run / "robustness" / f"{words[1]}.csv"
+    place.unlink(missing_ok=True)
+    assert call("robustness", run, "--plant", "PendulumDCSC", "--no-rivals", *words) == 0
+    return {(row.controller, row.value): row for row in read_rows(place)}
+
+
+def test_robustness_evaluates_stored_policies_and_controllers_of_the_trained_plant(run: Path) -> None:
+    found, nominal = robust(run, "--parameter", "mass", "--factors", 1, 2), PendulumDCSC()
+    stored = [read_record(path, "scores") for path in run.glob("cells/*/scores.h5")]
+    greedy = {tuple(header.facts["cell"][each] for each in ("plant", "strategy")): own for header, own in stored}
+    known, mass = reference(nominal), nominal.mass
+    for strategy in ("FIFO[Uniform]", "FULL[PER]"):
+        row = found[f"DDPG {strategy}", mass]  # the last greedy episode is that of the final policy
+        last = greedy["PendulumDCSC", strategy]["reward_greedy"][:, -1]
+        assert row.reward == pytest.approx(last.mean(), rel=1e-12)
+        assert row.reward_low < row.reward < row.reward_high
+        assert row.score == pytest.approx(normalise(row.reward, known).item(), abs=1e-12)
+        assert (row.seeds, row.trained, row.learner) == (3, mass, "DDPG")
+        assert found[f"DDPG {strategy}", 2 * mass].reward != row.reward
+    for label, score in (
+        ("random control", known.random), ("linear-quadratic regulator", known.lqr), ("dynamic programming", known.dp),
+    ):  # fmt: skip
+        assert found[label, mass].reward == score
+    heavy = PopulationEnv(PendulumDCSC(mass=2 * mass))
+    solution = reference_solution(nominal, 50.0).solution
+    assert found["dynamic programming", 2 * mass].reward == run_episode(solution.greedy, heavy).item()
+    assert len(found) == 10
+
+
+def test_robustness_changes_delay_and_noise_without_telling_controllers(run: Path) -> None:
+    late = robust(run, "--parameter", "delay", "--values", 0.03, "--strategy", "FULL[PER]")
+    unaware = reference(PendulumDCSC().through(Channel(delay=0.03)))
+    assert late["dynamic programming", 0.03].reward == unaware.dp_unaware
+    assert late["linear-quadratic regulator", 0.03].reward == unaware.lqr
+    assert late["dynamic programming", 0.03].score < 0.99
+    noisy = robust(run, "--parameter", "noise", "--values", 0.0, 0.3, "--strategy", "FULL[PER]")
+    assert noisy["DDPG FULL[PER]", 0.3].reward != noisy["DDPG FULL[PER]", 0.0].reward
+    assert noisy["dynamic programming", 0.3].score < noisy["dynamic programming", 0.0].score == 1.0
+
+
+def test_robustness_is_reported_and_never_replaces_a_table(run: Path, tmp_path: Path, capsys: Capsys) -> None:
+    words = ("robustness", run, "--plant", "PendulumDCSC", "--no-rivals", "--parameter", "mass")
+    (run / "robustness").mkdir(exist_ok=True)
+    robust(run, "--parameter", "mass", "--factors", 1, 2)
+    assert {path.name for path in (run / "robustness").glob("mass*")} == {"mass.csv", "mass.png", "mass.svg"}
+    assert "mass.csv exists already" in refused(capsys, *words)
+    assert "PendulumDCSC, 50 Hz, noise 0: mean score by mass" in printed(capsys, *words, "--output", tmp_path / "other")
+    (run / "robustness" / "notes.csv").write_text("plant,mine\n1,2\n")
+    assert call("report", run, "--output", tmp_path / "page.html") == 0
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "PendulumDCSC, noise 0, 50 Hz: mass" in page
+    assert "notes.csv is no table that `replaybench robustness` wrote" in page
+    (run / "robustness" / "notes.csv").unlink()
+
+
+def test_robustness_stopped_writes_nothing(run: Path, tmp_path: Path, monkeypatch: Patch, capsys: Capsys) -> None:
+    monkeypatch.setattr("replaybench.experiments.robustness.run_episode", stopped)
+    words = ("--plant", "PendulumDCSC", "--no-rivals", "--parameter", "mass", "--output", tmp_path / "out")
+    assert call("robustness", run, *words) == 130
+    assert "nothing was written" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("mas",), "unknown parameter of PendulumDCSC: 'mas'; did you mean mass"),
+        (("colour",), "valid: damping, delay, gravity, inertia, length, mass, noise, resistance, torque_constant"),
+        (("delay",), "the delay of PendulumDCSC is 0 in this run, .* --values 0 0.01 0.02"),
+        (("delay", "--values", 4.0), "delay = 4 s is as long as an episode"),
+        (("noise", "--values", -0.1), "noise must be at least 0"),
+        (("mass", "--factors", 0.5, 0), "mass must be positive, not 0.0"),
+        (("mass", "--strategy", "TDE[PER]"), "has no cell of strategy 'TDE.PER.'"),
+        (("mass", "--references", "pid.py:MyPID"), "unknown controller of this study"),
+    ],
+)
+def test_robustness_refuses_what_it_cannot_evaluate(run: Path, words: Any, told: str, capsys: Capsys) -> None:
+    assert re.search(told, refused(capsys, "robustness", run, "--plant", "PendulumDCSC", "--parameter", *words))
 
 
 @pytest.mark.slow

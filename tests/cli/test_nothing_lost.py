@@ -56,9 +56,10 @@ def computing(monkeypatch: Patch) -> None:
     monkeypatch.setattr(sweeps, "plan", planned)
     for place in (
         "experiments.sweep._compute", "evidence.advice.probes.estimate", "cli.baseline.solve",
-        "reports.offline.replay_offline", "reports.figures.all_figures.learning_curves",
+        "reports.offline.replay_offline", "reports.figures.all_figures.learning_curves", "cli.robustness._evaluated",
     ):  # fmt: skip
         monkeypatch.setattr(f"replaybench.{place}", computes)
+    monkeypatch.setattr("replaybench.cli.robustness.conditions", lambda *_: ([], 0))
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +90,7 @@ FOLDERS: dict[str, tuple[Callable[[Path], Words], str]] = {
     "baseline": (lambda inputs: ("baseline", "PendulumDCSC"), "solution.png"),
     "replay": (lambda inputs: ("replay", inputs / "buffer.h5"), "offline.png"),
     "figures": (lambda inputs: ("figures", inputs / "run"), "scores-PendulumDCSC.png"),
+    "robustness": (lambda inputs: ("robustness", inputs, "--parameter", "mass"), "mass.csv"),
 }
 """Commands that write several files into a folder, and one of these files."""
 

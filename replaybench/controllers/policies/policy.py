@@ -4,6 +4,7 @@ A policy file contains the name and settings of its learner. `load_policy` rebui
 """
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -122,17 +123,27 @@ def load_policy(path: Path | str, member: int = 0, learner: str | None = None) -
     """
     path = Path(path)
     facts, weights = read_policy(path)
+    return Policy(stored_learner(path, facts, weights, [member], learner), facts)
+
+
+def stored_learner(
+    path: Path, facts: dict[str, Any], weights: dict[str, np.ndarray], members: Sequence[int], learner: str | None
+) -> Learner:
+    """Return a learner with the networks of the given members of a policy file, from its metadata and weights.
+
+    The arguments and errors are those of `load_policy`.
+    """
     known = build(PolicyFacts, facts, f"the facts of {path}", others=True).policy
-    chosen = take_members(path, weights, [member])
+    chosen = take_members(path, weights, members)
     try:
         with imports_only(learner):
             kind, config = load_learner(learner or known.learner)
-        setting = LearnerSetting(known.task, 0, [member], known.frequency)
+        setting = LearnerSetting(known.task, 0, members, known.frequency)
         agent: Learner = kind(build(config, known.settings, "its settings"), setting)
         agent.load_weights(chosen)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-    return Policy(agent, facts)
+    return agent
 
 
 class Statistics(NamedTuple):

@@ -7,6 +7,7 @@ limits. Plants with differential equations derive from the base class in `replay
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import itertools
@@ -225,10 +226,11 @@ class Plant:
 
     def extremes(self) -> list[Self]:
         """Return this plant, and plants with all combinations of the ends of the ranges in `spread` as parameters."""
-        own, names = self._parameters(), [name for name, _ in self.spread]
-        ends = [(own[name] * (1.0 - share), own[name] * (1.0 + share)) for name, share in self.spread]
-        corners = (dict(zip(names, values, strict=True)) for values in itertools.product(*ends) if values)
-        return [self, *(type(self)(**(own | corner)) for corner in corners)]
+        ends = (
+            [(name, factor * getattr(self, name)) for factor in (1.0 - share, 1.0 + share)]
+            for name, share in self.spread
+        )
+        return [self, *(dataclasses.replace(self, **dict(corner)) for corner in itertools.product(*ends) if corner)]
 
     def _parameters(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}

@@ -27,6 +27,7 @@ from replaybench.reports.page import curves, theme
 from replaybench.reports.page.claims import claims_section, provenance_section
 from replaybench.reports.page.policies import policies_section, read_snapshots
 from replaybench.reports.page.report_data import ReportData, read_report_data
+from replaybench.reports.page.robustness import robustness_section
 from replaybench.reports.page.scores import responses_section, scores_section, strategies_section
 from replaybench.reports.page.summary import Conclusion, Summary, amount, summarise
 from replaybench.reports.page.theme import MU, Panel, Row, Section, Table
@@ -91,7 +92,7 @@ def make_report(run: Path) -> str:
     report = read_report_data(run)
     kept = list(read_snapshots(report))
     sections = [
-        scores_section(report), curves.curves_section(report), responses_section(report),
+        scores_section(report), curves.curves_section(report), responses_section(report), robustness_section(report),
         strategies_section(report), policies_section(report, kept), curves.buffers_section(report, kept),
         claims_section(report), curves.resources_section(report), provenance_section(report),
     ]  # fmt: skip
