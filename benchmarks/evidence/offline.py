@@ -20,8 +20,8 @@ from replaybench.envs.ode.pendulum import PendulumDCSC
 from replaybench.envs.population import PopulationEnv
 from replaybench.exchange.offline import Changes, replay_offline
 from replaybench.exchange.offline_scores import extrapolation
-from replaybench.exchange.recorded_buffer import Recording, read_recording
 from replaybench.exchange.recording import member_arrays, recording_facts
+from replaybench.experiments.recorded_buffer import Recording, read_recording
 from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.atomic import write_text
 from replaybench.runtime.provenance import this_code

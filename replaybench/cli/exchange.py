@@ -19,8 +19,8 @@ from replaybench.exchange.log_columns import Missing, parse_columns, reserved_na
 from replaybench.exchange.logs_to_buffer import convert
 from replaybench.exchange.minari_export import chosen_recordings, export_buffer, step_columns
 from replaybench.exchange.minari_import import convert_dataset
-from replaybench.exchange.recorded_buffer import read_recording
 from replaybench.exchange.recording import summary_table
+from replaybench.experiments.recorded_buffer import read_recording
 from replaybench.runtime.atomic import new_path
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.user_file import canonical

@@ -20,6 +20,7 @@ from replaybench.experiments.study import Cell, Study
 from replaybench.experiments.study_record import replaced
 from replaybench.experiments.sweep import cores
 from replaybench.experiments.text_table import FittedTable
+from replaybench.replay.strategies.notation import parse
 from replaybench.reports.cell_table import reached
 from replaybench.runtime.quantities import duration, gigabytes
 from replaybench.runtime.user_file import names_from, shortened
@@ -50,7 +51,7 @@ def _show(console: Console, study: Study, folder: Path, workers: int, cluster: s
     run = RunFolder(folder)
     todo = plan(study, run, workers if cluster is None else 1)
     console.print(_plan_table(study.name, todo, run))
-    for line in itertools.chain(_discounts(todo.cells), _plants(todo.cells), _power(todo.cells)):
+    for line in itertools.chain(*(each(todo.cells) for each in (_discounts, _plants, _mixed, _power))):
         console.print(line, markup=False, highlight=False)
     if short := check_room(todo, run):
         console.print(f"warning: {short}", markup=False, highlight=False)
@@ -114,6 +115,13 @@ def _discounts(cells: Sequence[Cell]) -> Iterator[str]:
     count = len({cell.learner for cell in cells})
     for line, learners in lines.items():
         yield line if len(learners) == count else f"{line} ({', '.join(sorted(learners))})"
+
+
+def _mixed(cells: Sequence[Cell]) -> Iterator[str]:
+    for mix in dict.fromkeys(parse(cell.strategy).mix for cell in cells if cell.mixed):
+        if mix is not None:
+            fading = "" if mix.anneal is None else f", which falls to 0 over {mix.anneal:g} of the run"
+            yield f"mixed     {mix.share:g} of each batch from {mix.file}{fading}"
 
 
 def _power(cells: Sequence[Cell]) -> Iterator[str]:

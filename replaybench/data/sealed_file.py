@@ -49,6 +49,7 @@ class SealedFile:
 
     Attributes:
         length: Number of bytes of the content, which begins at byte 512 of the file.
+        checksum: SHA-256 of the table of checksums, which differs for files of different content.
         bytes_read: Number of bytes read from the file so far, including the head and the table of checksums.
 
     Raises:
@@ -62,15 +63,15 @@ class SealedFile:
         except OSError as error:
             raise self._unreadable(error) from None
         try:
-            self.length, self._table = self._open()
+            self.length, self._table, self.checksum = self._open()
         except BaseException:
             self._raw.close()
             raise
         self._verified = bytearray(_blocks(self.length))
         self._block = functools.lru_cache(_CACHED)(self._uncached_block)
 
-    def _open(self) -> tuple[int, bytes]:
-        """Verify the head and the table of checksums, and return the length of the content and the table."""
+    def _open(self) -> tuple[int, bytes, str]:
+        """Verify head and table of checksums, and return the content's length, the table and its checksum."""
         head = os.pread(self._raw.fileno(), HEAD, 0)
         if not head.startswith(MAGIC):
             mark = MAGIC.decode().strip()
@@ -87,7 +88,7 @@ class SealedFile:
         self._fetch(HEAD + length, memoryview(table))
         if head != _head(length, table):
             raise self._damaged("its table of checksums does not match its own checksum")
-        return length, bytes(table)
+        return length, bytes(table), match[2].decode()
 
     def read(self, start: int, out: memoryview) -> None:
         """Fill the buffer `out` with verified bytes of the content, from byte `start` on."""

@@ -58,7 +58,7 @@ class ReplaySettings(ctypes.Structure):
 
 def check_strategy(strategy: Strategy) -> None:
     """Raise `UserError` if a strategy runs on the CPU only. The message names the strategies that a GPU supports."""
-    unknown = strategy.synth or strategy.refer or strategy.newest
+    unknown = strategy.synth or strategy.refer or strategy.newest or strategy.mix
     known = type(strategy.retention) in RETENTIONS and type(strategy.sampling) in SAMPLINGS
     if unknown or not known or type(strategy.weights) not in WEIGHTINGS:
         raise UserError(f'{strategy} runs on the CPU only; with device = "cuda" use {POSSIBLE}')

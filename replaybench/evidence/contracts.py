@@ -20,6 +20,7 @@ from replaybench.envs.population import PopulationEnv, SingleEnv
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.storage.slots import STEP, Unit
 from replaybench.replay.strategies.interface import Context
+from replaybench.replay.strategies.mixed import FixedExperiences
 from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.strategy import Strategy
 from replaybench.runtime.arrays import Floats32
@@ -82,6 +83,8 @@ _FEW: Final = 20
 """Number of experiences that a full buffer must take, so that it can be tested how long it keeps them."""
 TOO_WEAK: Final = "too weak to decide"
 """Beginning of the result of a test that could not have found a fault."""
+_FIXED: Final = FixedExperiences({}, np.array([_STEPS]), np.full((1, _STEPS), -1, np.int32))
+"""A recording of zeros for strategies with `Mix`."""
 _DRAWN: Final = ("idx", "serial", "probability", "weight", "actor_weight", "rate_factor")
 
 
@@ -135,7 +138,7 @@ class Run:
             capacity = episodes * -(-_STEPS // unit.steps) * unit.steps
         traces = strategy.retention.traces
         rule: Any = _Rule(traces) if traces else None
-        self.replay = Replay(strategy, _FIELDS, capacity, 0, members, batch, unit, _Model(), rule)
+        self.replay = Replay(strategy, _FIELDS, capacity, 0, members, batch, unit, _Model(), rule, fixed=_FIXED)
         self.traces, self.number = traces, 0
 
     def random(self, number: int, *shape: int) -> Floats32:
@@ -210,7 +213,9 @@ def _not_stored(replay: Replay, batch: ReplayBatch) -> str:
     """Return a text that states how a batch differs from the stored experiences, or an empty text if equal."""
     if (batch.idx < 0).any() or (batch.idx >= replay.count[:, None]).any():
         return f"slots {batch.idx.min()} to {batch.idx.max()} were drawn, but {replay.count.min()} are stored"
-    if not np.array_equal(batch.serial, replay.columns.serial[np.arange(len(batch.idx))[:, None], batch.idx]):
+    from_file = (batch.serial == 0) & (replay.mix is not None)
+    stored = replay.columns.serial[np.arange(len(batch.idx))[:, None], batch.idx]
+    if not np.array_equal(batch.serial, np.where(from_file, 0, stored)):
         return "a batch holds other experiences than its slots"
     label, length = batch.columns["label"][..., 0], batch.length
     if length is None:
@@ -244,7 +249,8 @@ def _probabilities(case: Case) -> str:
         known, counts = ~np.isnan(chances), np.zeros(stored)
         for _ in range(_DRAWS):
             batch = run.replay.sample(Context(0, _UPDATES, 0.5, np.full((1, 2), 0.5, np.float32)))
-            chance, idx = batch.probability[0], batch.idx[0]
+            own = batch.serial[0] > 0  # the others are from the file of `Mix`
+            chance, idx = batch.probability[0, own], batch.idx[0, own]
             if np.isnan(chance).any():
                 return ""
             if (chance <= 0).any() or (chance > 1 + 1e-9).any():

@@ -18,7 +18,7 @@ from replaybench.data.logs.minari_dataset import Episode, dataset_folder, need_m
 from replaybench.envs.interface.declarations import seen_states
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import plant_names
-from replaybench.exchange.recorded_buffer import Recording, read_recording
+from replaybench.experiments.recorded_buffer import Recording, read_recording
 from replaybench.replay.storage.traces import episode_and_step
 from replaybench.runtime.arrays import Integers
 from replaybench.runtime.atomic import new_path

@@ -20,9 +20,9 @@ from replaybench.controllers.interface.recurrence import FIELD
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.registry import load_learner, variant_settings
 from replaybench.envs.population import PopulationEnv
-from replaybench.exchange.recorded_buffer import Recording
 from replaybench.experiments.cell import stored_fields
 from replaybench.experiments.episodes import PlantModel
+from replaybench.experiments.recorded_buffer import Recording
 from replaybench.experiments.schedule import updates_after, with_phases
 from replaybench.replay.buffer import Replay
 from replaybench.replay.buffer_stream import BufferStream

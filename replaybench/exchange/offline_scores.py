@@ -17,8 +17,8 @@ from replaybench.baselines.references import Reference, no_score, normalise
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.registry import algorithm_of
 from replaybench.data.record import read_record, write_record
-from replaybench.exchange.recorded_buffer import Recording, parts
 from replaybench.experiments.comparison import LABELS, NONE_BEATS_RANDOM, beats_random
+from replaybench.experiments.recorded_buffer import Recording, parts
 from replaybench.experiments.statistics import interval
 from replaybench.replay.storage.schema import open_buffer
 from replaybench.runtime.arrays import Floats, Floats32, Integers

@@ -31,6 +31,7 @@ from replaybench.experiments.device_cell import DeviceCell, Parts
 from replaybench.experiments.episodes import LiveEpisodes, PlantModel
 from replaybench.experiments.loop import training_episode, training_steps, update_phase
 from replaybench.experiments.progress import Report, Round
+from replaybench.experiments.recorded_buffer import read_mixed
 from replaybench.experiments.schedule import make_task, updates_after, with_phases
 from replaybench.experiments.snapshots import MOST_MEMBERS, Snapshots, stored_by_age
 from replaybench.experiments.study import Buffers, Cell, last_episodes
@@ -95,6 +96,9 @@ class CellRun:
         longest = -(-steps // schedule.segment) * schedule.segment
         fields = {**stored_fields(plant, cell.replayed_noise, cell.observe), **self.agent.fields}
         capacity = cell.capacity if self.strategy.retention.bounded else longest * cell.episodes
+        fixed = None
+        if (mix := self.strategy.mix) is not None:
+            fixed = read_mixed(mix, cell.plant, plant, cell.frequency, cell.observe, cell.mixed).fixed()
         self.replay = Replay(
             self.strategy,
             fields,
@@ -108,6 +112,7 @@ class CellRun:
             schedule.window,
             schedule.n_step,
             self.agent.task.discount,
+            fixed,
         )
         phases = steps * cell.episodes // cell.update_every if cell.update_every else cell.episodes
         steps_apart = cell.update_every or steps

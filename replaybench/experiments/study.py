@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
+from warnings import warn
 
 from replaybench.baselines.grid_choice import Rule
 from replaybench.baselines.rivals import CONTROLLERS, Rivals
@@ -29,6 +30,7 @@ from replaybench.envs.ode.plant import with_equations
 from replaybench.envs.registry import DELAY, GYMNASIUM, PLANTS, make_plant, without_delay
 from replaybench.envs.registry import spelled as spelled_plant
 from replaybench.experiments.bundled import study_file
+from replaybench.experiments.recorded_buffer import read_mixed
 from replaybench.experiments.schedule import make_task, with_phases
 from replaybench.experiments.start import Start
 from replaybench.replay.strategies.notation import parse
@@ -45,7 +47,7 @@ from replaybench.runtime.configuration import (
     Seconds,
     Seeds,
 )
-from replaybench.runtime.errors import UserError, unknown
+from replaybench.runtime.errors import ReplaybenchWarning, UserError, unknown
 from replaybench.runtime.source_hash import made_of
 from replaybench.runtime.user_file import canonical, names_from
 from replaybench.runtime.version import NUMERICS_VERSION
@@ -58,7 +60,7 @@ VOLUME: Final = ":replay_volume="
 Buffers = Literal["final", "compressed", "none"]
 """How the replay buffers of a cell are stored at its end."""
 
-_UNLESS_DEFAULT: Final = ("horizon_steps", "evaluate_every_steps", "evaluation_episodes", "sources", "start")
+_UNLESS_DEFAULT: Final = ("horizon_steps", "evaluate_every_steps", "evaluation_episodes", "sources", "start", "mixed")
 """Settings that are part of a cell's id only if they differ from their default."""
 
 FINAL_EPISODES: Final = 100
@@ -137,6 +139,7 @@ class Study:
         learner: Settings of learners by name. A learner may be listed several times, as variants such as `DDPG:decay`.
         plant: Parameters of plants by name.
         start: Stored policies from which learners start, by name of the learner.
+        mixed: Checksums that the files of `Mix` must have, by path, as stored in the `study.toml` of a run.
     """
 
     name: str
@@ -171,6 +174,7 @@ class Study:
     learner: dict[str, Any] = field(default_factory=dict)
     plant: dict[str, Any] = field(default_factory=dict)
     start: dict[str, Start] = field(default_factory=dict)
+    mixed: dict[str, Name] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         configuration.check(self, f"study {self.name!r}")
@@ -313,7 +317,12 @@ class Study:
         kind.check_loss(parsed.sampling.critic_loss, str(parsed))
         self._check_buffers(parsed, settings.schedule, every, observe)
         with_phases(parsed.at(frequency), settings.schedule, made.steps_per_episode(frequency), every)
-        mode = self.discount if isinstance(self.discount, str) else "fixed"
+        mode, mixed = self.discount if isinstance(self.discount, str) else "fixed", ""
+        if (mix := parsed.mix) is not None:
+            recording = read_mixed(mix, plant, made, frequency, observe, self.mixed.get(str(mix.file), ""))
+            mixed = recording.checksum
+            for line in recording.warnings:
+                warn(f"{recording.path}: {line}", ReplaybenchWarning, stacklevel=2)
         start = self.start.get(learner)
         if start is not None:
             task = make_task(made, frequency, mode, observe)
@@ -343,6 +352,7 @@ class Study:
             observe=observe,
             device=self.device,
             start=start,
+            mixed=mixed,
         )
 
     def _check_buffers(self, strategy: Strategy, schedule: Schedule, every: int, observe: tuple[str, ...]) -> None:
@@ -363,6 +373,9 @@ class Study:
             raise UserError(f"study {self.name!r}, {strategy}: capacity {capacity} is smaller than a batch of {batch}")
         if strategy.synth is not None and segment > 1:
             raise UserError(f"{strategy}: Synth alters single experiences, and this learner replays trajectories")
+        if strategy.mix is not None and not strategy.mix.samples(schedule.batch_size, 0.0):
+            share, batch = strategy.mix.share, schedule.batch_size
+            raise UserError(f"{strategy}: a share of {share:g} of a batch of {batch} is no sample; raise it")
         if strategy.synth is not None and observe:
             raise UserError(f"{strategy}: Synth steps the plant's model, which needs all states; leave observe out")
 
@@ -415,6 +428,7 @@ class Cell:
         members: Number of seeds.
         horizon_steps: Number of steps over which sampling schedules run; 0 for all steps or without schedules.
         sources: Hash of the source of users' learners and strategies; empty if these are built in.
+        mixed: Checksum of the file of `Mix`; empty without `Mix`.
         numerics: Version of all code that can change numerical results.
     """
 
@@ -442,6 +456,7 @@ class Cell:
     evaluation_episodes: Count = 10
     sources: str = ""
     start: Start | None = None
+    mixed: str = ""
     numerics: int = NUMERICS_VERSION
 
     @functools.cached_property

@@ -16,6 +16,7 @@ from replaybench.data.record import read_header
 from replaybench.data.run_folder import RunFolder
 from replaybench.envs.registry import without_delay
 from replaybench.experiments.study import GAMMA, VOLUME, Cell, Study
+from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.atomic import write_text
 from replaybench.runtime.configuration import build
 from replaybench.runtime.errors import UserError
@@ -91,9 +92,10 @@ def resolved(study: Study, cells: Sequence[Cell], home: Path | None = None) -> S
         for name, table in tables.items():
             table |= {key: value for key, value in given.get(name, {}).items() if key == "discount"}
     named = any(".py:" in name for cell in cells for name in (cell.plant, cell.learner, cell.strategy))
-    named |= bool(study.references)
+    mixed = {str(mix.file): cell.mixed for cell in cells if cell.mixed and (mix := parse(cell.strategy).mix)}
+    named |= bool(study.references or mixed)
     folder = os.path.relpath(study.folder or Path.cwd(), home.resolve()) if home and (named or start) else ""
-    return dataclasses.replace(study, learner=learner, plant=plant, start=start, folder=folder)
+    return dataclasses.replace(study, learner=learner, plant=plant, start=start, mixed=mixed, folder=folder)
 
 
 def _without_axes_of_plant(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,7 +121,9 @@ def _toml_text(table: dict[str, Any]) -> str:
     grids = [("[[grid]]", {axis: values for axis, values in grid.items() if values}) for grid in table.pop("grid", ())]
     tables = {key: table.pop(key, {}) for key in ("learner", "plant", "start")}
     sections = [(f"[{key}.{toml_value(name)}]", each) for key in tables for name, each in tables[key].items()]
-    left_out = {key for key in ("folder", "first_seed", "replay_volume", "delay", "channel") if not table.get(key)}
+    left_out = {
+        key for key in ("folder", "first_seed", "replay_volume", "delay", "channel", "mixed") if not table.get(key)
+    }
     text = _lines({key: value for key, value in table.items() if key not in left_out})
     return text + "".join(f"\n{heading}\n{_lines(each)}" for heading, each in (*grids, *sections))
 
@@ -155,7 +159,11 @@ _MOST_CHANGES: Final = 4
 
 
 def replaced(folder: RunFolder, study: Study, cells: Sequence[Cell]) -> str | None:
-    """Return a notice that a sweep will replace another study in a run folder, or None if the study is the same."""
+    """Return a notice that a sweep will replace another study in a run folder, or None if the study is the same.
+
+    Raises:
+        UserError: A file of `Mix` has changed since the run began.
+    """
     if not folder.study.is_file():
         return None
     try:
@@ -165,6 +173,12 @@ def replaced(folder: RunFolder, study: Study, cells: Sequence[Cell]) -> str | No
     else:
         after = dict(_flat(tomllib.loads(write_toml(resolved(study, cells)))))
         keys = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+        for key in keys:
+            if key.startswith("mixed.") and key in before and key in after:
+                raise UserError(
+                    f"{key.removeprefix('mixed.')} holds other experiences than when the run {folder.path} began; "
+                    "restore it, or choose another --output"
+                )
         changes = [f"{key} was {before.get(key, 'not there')}, is {after.get(key, 'not there')}" for key in keys]
     ids = {cell.id for cell in cells}
     others = sum(path.parent.name not in ids for path in folder.path.glob("cells/*/scores.h5"))

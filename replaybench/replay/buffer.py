@@ -21,19 +21,27 @@ from replaybench.replay.storage.slots import FIELDS, STEP, Assembly, NoiseTally,
 from replaybench.replay.storage.traces import EpisodeStarts, Traces, windows
 from replaybench.replay.strategies.entry import Model, RunningDrop, RunningSynth
 from replaybench.replay.strategies.interface import FEEDBACK, BufferView, Context, Draws, RunningSampling, Usage
+from replaybench.replay.strategies.mixed import FixedExperiences, RunningMix
 from replaybench.replay.strategies.strategy import Strategy, check_drawn, check_state_dict, choose_slots, is_built_in
 from replaybench.runtime.arrays import Bools, Floats32, Integers
 from replaybench.runtime.errors import UserError, unknown
 from replaybench.runtime.kernel import kernel
 
 
-def _check_fits(strategy: Strategy, fields: Mapping[str, int], unit: Unit, traces: TraceRule | None) -> None:
+def _check_fits(
+    strategy: Strategy, fields: Mapping[str, int], unit: Unit, traces: TraceRule | None, window: int
+) -> None:
     if traces is not None and unit.steps > 1:
         raise UserError(f"the learner's traces follow single steps: replay steps, not units of {unit.steps}")
     if traces is not None and strategy.synth is not None:
         raise UserError(
             f"{strategy}: Synth alters single experiences, which breaks the trajectories that the learner's traces "
             "follow; leave Synth out"
+        )
+    if strategy.mix is not None and (unit.steps > 1 or window > 1 or (traces is not None and traces.names)):
+        raise UserError(
+            f"{strategy}: Mix replays single steps of a file, and this learner replays or annotates trajectories; "
+            "leave Mix out, or use DDPG, TD3, SAC or DQN without memory"
         )
     for named, allowed in ((strategy.orders, ("td_error", "exploration")), (strategy.sampling.feedback, FEEDBACK)):
         for name in named:
@@ -90,7 +98,7 @@ class _BatchArrays:
 
     def __init__(self, columns: Columns, batch: int, updates: int, loss: CriticLoss) -> None:
         members, shape = len(columns.serial), (len(columns.serial) * updates, batch)
-        self.updates, self.zeroed, wide = updates, False, (members, updates * batch)
+        self.batch, self.updates, self.zeroed, wide = batch, updates, False, (members, updates * batch)
         self.draws = Draws(np.zeros(shape, np.int64), np.ones(shape), np.ones(shape[0], np.float32))
         self.joint = Draws(self.draws.idx.reshape(wide), self.draws.probability.reshape(wide), self.draws.rate_factor)
         self.constant, self.serial = network_weights(loss, batch), np.zeros(shape, np.uint32)
@@ -121,6 +129,7 @@ class Replay:
         n_step: Largest number of steps over which a batch sums the rewards of each sample, from the sampled step on.
             Values above 1 need units of one step.
         discount: Discount γ of a control step in these sums.
+        fixed: Experiences of a file, from which strategies with `Mix` take a share of each batch.
 
     Attributes:
         slots: Number of buffer slots of each member. A slot holds one unit.
@@ -131,7 +140,7 @@ class Replay:
         tally: Statistics to which `sample` adds its draws, or None.
 
     Raises:
-        UserError: The strategy does not support `fields` or `unit`, or it needs a `model`.
+        UserError: The strategy does not support `fields` or `unit`, or it needs a `model` or `fixed` experiences.
     """
 
     def __init__(
@@ -148,6 +157,7 @@ class Replay:
         window: int = 1,
         n_step: int = 1,
         discount: float = 1.0,
+        fixed: FixedExperiences | None = None,
     ) -> None:
         if capacity < unit.steps:
             least = f"{unit.steps}, the steps of its unit" if unit.steps > 1 else "1"
@@ -156,7 +166,7 @@ class Replay:
             raise UserError(f"{strategy} has room for {strategy.capacity_or(capacity)} experiences, not {capacity}")
         if traces is None and max(window, n_step) > 1:
             traces = TraceRule()
-        _check_fits(strategy, fields, unit, traces)
+        _check_fits(strategy, fields, unit, traces, window)
         m = len(members)
         self.root, self.members = root, tuple(members)
         self.strategy, self.slots, self.unit, self.window = strategy, capacity // unit.steps, unit, window
@@ -174,6 +184,7 @@ class Replay:
         self.assembly = Assembly(unit, m, self.slots, self.columns.width) if unit.steps > 1 else None
         self.drop = RunningDrop(strategy.drop, view) if strategy.drop else None
         self.synth = RunningSynth(strategy.synth, view, model) if strategy.synth else None
+        self.mix = RunningMix(strategy.mix, view, fixed, n_step, discount) if strategy.mix else None
         self.retention = strategy.retention.start(view)
         self.sampling = strategy.sampling.start(view)
         self._annotates = type(self.sampling).annotate is not RunningSampling.annotate
@@ -202,7 +213,10 @@ class Replay:
         if b < 1:
             raise UserError(f"batch size must be at least 1, not {b}")
         self._batch_size = b
-        self._arrays = _BatchArrays(self.columns, b, 1, self.strategy.sampling.critic_loss)
+        self._allocate(b, 1)
+
+    def _allocate(self, batch: int, updates: int) -> None:
+        self._arrays = _BatchArrays(self.columns, batch, updates, self.strategy.sampling.critic_loss)
 
     @property
     def max_chunk(self) -> int:
@@ -268,9 +282,10 @@ class Replay:
         context, weights = context or Context(), self.strategy.weights
         if self._user_sampling or "phase" in self.strategy.sampling.feedback:
             context = context._replace(updates_before=self.updates)
-        if updates != self._arrays.updates:
-            loss = self.strategy.sampling.critic_loss
-            self._arrays = _BatchArrays(self.columns, self.batch_size, updates, loss)
+        from_file = 0 if self.mix is None else self.mix.rule.samples(self.batch_size, context.progress)
+        own = self.batch_size - from_file
+        if (max(1, own), updates) != (self._arrays.batch, self._arrays.updates):
+            self._allocate(max(1, own), updates)
         arrays, empty = self._arrays, self.count == 0
         stored, any_empty = np.maximum(self.count, 1), bool(empty.any())
         self.sampling.draw(context, stored, self.offers, arrays.joint)
@@ -298,7 +313,7 @@ class Replay:
         if self.n_step > 1 and traces is not None:
             sums, steps = n_step_returns(self.columns, traces.next, idx, self.n_step, self.discount)
             columns = {**columns, **sums}
-        return ReplayBatch(
+        batch = ReplayBatch(
             columns=columns,
             idx=idx,
             serial=arrays.serial,
@@ -314,6 +329,7 @@ class Replay:
             critic_loss=self.strategy.sampling.critic_loss,
             steps=steps,
         )
+        return batch if self.mix is None or not from_file else self.mix.join(batch, own, from_file)
 
     def _usage(self, context: Context, stored: Indices) -> Usage:
         phase_end = self.updates - 1 - context.update + context.updates_in_phase
@@ -402,7 +418,16 @@ class Replay:
         return state
 
     def _stateful_parts(self) -> list[Any]:
-        parts = (self.retention, self.sampling, self.drop, self.assembly, self.synth, self.weighting, self.noise)
+        parts = (
+            self.retention,
+            self.sampling,
+            self.drop,
+            self.assembly,
+            self.synth,
+            self.mix,
+            self.weighting,
+            self.noise,
+        )
         return [part for part in (*parts, self.traces) if part]
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:

@@ -20,8 +20,8 @@ from replaybench.data.policy_file import read_policy, write_policy
 from replaybench.data.run_folder import claim
 from replaybench.exchange.offline import Changes, replay_offline
 from replaybench.exchange.offline_scores import OfflineScores, extrapolation
-from replaybench.exchange.recorded_buffer import read_recording, recorded_rewards
 from replaybench.experiments.progress import plain_lines, shows_bars
+from replaybench.experiments.recorded_buffer import read_recording, recorded_rewards
 from replaybench.replay.strategies.notation import parse
 from replaybench.reports.figures.all_figures import draw_offline
 from replaybench.reports.figures.style import check_saved
@@ -64,11 +64,8 @@ def run_replay(
     new_path(folder / scores.name)
     recording = read_recording(path, plant, whole=not stream, member=member)
     noise = recording.noise if changes.noise is None else changes.noise
-    if recording.changed:
-        warn(f"{recording.plant.name} has changed since this buffer was filled", ReplaybenchWarning, stacklevel=3)
-    if recording.failed:
-        left_out = f"{recording.failed} recording(s) hold NaN or infinity and are left out"
-        warn(left_out, ReplaybenchWarning, stacklevel=3)
+    for line in recording.warnings:
+        warn(line, ReplaybenchWarning, stacklevel=3)
     about = {
         "buffer": str(path),
         "strategy": "streamed" if stream else str(strategy),

@@ -41,6 +41,7 @@ PURPOSES: Final = (
     "sampled control",
     "spread",
     "evaluation spread",
+    "mix",
 )
 """Purposes of streams. The index in this tuple is part of every seed, so append purposes and never reorder them."""
 

@@ -36,6 +36,8 @@ _IN_TEXT: Final = re.compile(r"[^()*·+\[\]]+\.py:(\w+)")
 _ALLOWED: Final[ContextVar[frozenset[str] | None]] = ContextVar("names that may be imported", default=None)
 """Names that may be imported. None allows every name, as in a user's script or a study that the user runs."""
 
+_FOLDERS: Final = re.compile(r"(?<=[(=])[^(),=]*/")
+"""Folders of files that are parameters, as in `Mix(path/to/buffer.h5)`."""
 _PATHS: Final = re.compile(r"[^()*·+\[\]]+\.py(?=:\w)")
 _FOLDER: Final[ContextVar[str]] = ContextVar("folder of the study that runs", default="")
 
@@ -363,12 +365,12 @@ def name_in_file(found: type) -> str:
 
 
 def shortened(names: Iterable[str]) -> dict[str, str]:
-    """Return a short form of each name of a strategy or learner, without paths of users' files, for tables.
+    """Return a short form of each name of a strategy or learner, without folders of users' files, for tables.
 
     All names keep their paths if two of the short forms would be equal.
     """
     whole = list(names)
-    short = {name: _IN_TEXT.sub(r"\1", name) for name in whole}
+    short = {name: _FOLDERS.sub("", _IN_TEXT.sub(r"\1", name)) for name in whole}
     return short if len(set(short.values())) == len(set(whole)) else {name: name for name in whole}
 
 

@@ -21,7 +21,7 @@ from tests.helpers.cells import small_cell
 from tests.helpers.refusals import refuses
 from tests.helpers.tiers import each_once, slow
 
-EXAMPLES = {"Drop": "Drop(0.3)", "Synth": "Synth(state=0.2, action=0.2)"}
+EXAMPLES = {"Drop": "Drop(0.3)", "Synth": "Synth(state=0.2, action=0.2)", "Mix": "Mix(a.h5)"}
 """Entries that have no default of their own."""
 ENTRY_FORMS = ["", *(f"{EXAMPLES.get(name, name)}*" for name in ENTRIES), "Drop(0.2)*Synth(state=0.4, refresh=0.3)*"]
 UNITS = (STEP, segment(7), episode(20))
@@ -73,10 +73,14 @@ def check_late_annotation(case: Case) -> None:
 @every_combination
 def test_every_combination_keeps_its_promises(written: str, entries: list[str]) -> None:
     for entry, unit in itertools.product(entries, UNITS):
+        if "Mix" in entry and "LA3P" in written:
+            refuses("Mix makes no sense with LA3P", parse, entry + written)
+            continue
         case = Case(parse(entry + written), unit)
-        traces = case.strategy.retention.traces
-        if (case.strategy.synth and (unit.steps > 1 or traces)) or (traces and unit.steps > 1):
-            refuses("Synth alters single experiences|traces follow single steps", Run, case, (0, 1))
+        traces, single = case.strategy.retention.traces, case.strategy.synth or case.strategy.mix
+        if (single and (unit.steps > 1 or traces)) or (traces and unit.steps > 1):
+            words = "Synth alters single experiences|Mix replays single steps|traces follow single steps"
+            refuses(words, Run, case, (0, 1))
         else:
             assert not [wrong for promise in CHECKED if (wrong := STRATEGY[promise](case))], case
             check_late_annotation(case)

@@ -336,7 +336,9 @@ def test_full_importance_weights_are_those_of_the_cpu(strategy: str, bounded: bo
             np.testing.assert_allclose(weight, expected[0], rtol=1e-5)
 
 
-@pytest.mark.parametrize("strategy", ["FIFO[AER]", "Synth(state=0.1)*FIFO[Uniform]", "FIFO[Uniform+ReFER]"])
+@pytest.mark.parametrize(
+    "strategy", ["FIFO[AER]", "Synth(state=0.1)*FIFO[Uniform]", "Mix(a.h5)*FIFO[Uniform]", "FIFO[Uniform+ReFER]"]
+)
 def test_other_strategies_are_refused_with_those_that_are_possible(strategy: str) -> None:
     with pytest.raises(UserError, match="TDE and Expl with Uniform, PER or PERprop"):
         DeviceBuffers(parse(strategy), FIELDS, 100, B)

@@ -170,7 +170,7 @@ def test_decay_is_measured_or_that_of_settings(tmp_path: Path, learned: Arrays, 
         (("run", "--budget-minutes", "4"), "--budget-minutes is for new runs, but a run folder"),
         (("none.h5",), "no such file: none.h5"),
         (("log.csv",), "is a log; make a buffer of it first: replaybench import log.csv"),
-        (("b.h5", "--plant", "Magman"), "was recorded on 'Pendulum', not on Magman; leave --plant out"),
+        (("b.h5", "--plant", "Magman"), "was recorded on 'Pendulum', not on Magman; name its own plant"),
     ],
 )
 def test_bad_input_is_one_line(

@@ -28,9 +28,9 @@ from replaybench.exchange import offline_scores
 from replaybench.exchange.logs_to_buffer import convert
 from replaybench.exchange.offline import Changes, Outcome, offer, replay_offline
 from replaybench.exchange.offline_scores import OfflineScores, extrapolation, read_scores, return_bounds, unlearned
-from replaybench.exchange.recorded_buffer import Recording, read_recording, recorded_rewards
 from replaybench.experiments.cell import run_cell
 from replaybench.experiments.comparison import NONE_BEATS_RANDOM
+from replaybench.experiments.recorded_buffer import Recording, read_recording, recorded_rewards
 from replaybench.experiments.study import Study
 from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.notation import parse

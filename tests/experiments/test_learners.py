@@ -13,11 +13,11 @@ from replaybench.data.logs.minari_dataset import read_dataset
 from replaybench.data.run_folder import RunFolder
 from replaybench.exchange.minari_export import export_buffer, whole_episodes
 from replaybench.exchange.offline import Outcome, offer, replay_offline
-from replaybench.exchange.recorded_buffer import Recording, read_recording
 from replaybench.experiments import plan as planning
 from replaybench.experiments.cell import CellRun, run_cell
 from replaybench.experiments.dataset import assemble
 from replaybench.experiments.plan import plan
+from replaybench.experiments.recorded_buffer import Recording, read_recording
 from replaybench.experiments.study import Study
 from replaybench.replay.strategies.notation import parse
 from replaybench.reports.figures.learning_curves import metric_curves

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from replaybench.data.batch import TraceRule
-from replaybench.evidence.contracts import _Model
+from replaybench.evidence.contracts import _FIXED, _Model
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.storage.slots import STEP, Unit, episode, segment
 from replaybench.replay.strategies.interface import Context
@@ -21,7 +21,7 @@ from tests.golden.golden_store import Measured
 MEMBERS, CAPACITY, BATCH, STEPS, EPISODES, UPDATES = 2, 64, 8, 20, 12, 4
 FIELDS = {**step_fields(2, 1), "exploration": 1}
 UNITS = {"": STEP, " segments": segment(7), " episodes": episode(STEPS)}
-NEEDED = {"Drop": "(0.3)", "Synth": "(state=0.2, action=0.3, refresh=0.5)"}
+NEEDED = {"Drop": "(0.3)", "Synth": "(state=0.2, action=0.3, refresh=0.5)", "Mix": "(a.h5)"}
 """Entries that say nothing without numbers."""
 FURTHER = ("TDE(segments=none)[Uniform]", "FIFO[PER+IS(normalise=true, all_networks=true)]", "FIFO[ERE(c_min=16)]")
 
@@ -64,7 +64,7 @@ def measure(case: str) -> Measured:
     strategy = parse(text).at(50.0)
     capacity = CAPACITY if strategy.retention.bounded else EPISODES * -(-STEPS // unit.steps) * unit.steps
     rule = Rule() if strategy.retention.traces else None
-    replay = Replay(strategy, FIELDS, capacity, 0, range(MEMBERS), BATCH, unit, _Model(), rule)
+    replay = Replay(strategy, FIELDS, capacity, 0, range(MEMBERS), BATCH, unit, _Model(), rule, fixed=_FIXED)
     rng = np.random.Generator(np.random.PCG64(0))
     told: dict[str, list[Any]] = {name: [] for name in ("serial", "probability", "weight", "actor weight", "rate")}
     for number in range(EPISODES):

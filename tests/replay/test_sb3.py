@@ -188,6 +188,7 @@ def test_saved_files_are_refused_where_they_do_not_fit(tmp_path: Path) -> None:
         ({"strategy": "Expl(1.2)[Uniform]"}, "distance from the policy"),
         ({"strategy": "FIFO[PER+IS]", "feedback": ["td_error", "phase"]}, "needs importance weights in the learner"),
         ({"strategy": "Synth(state=0.1)*FIFO[Uniform]", "feedback": FEEDBACK}, "leave Synth out"),
+        ({"strategy": "Mix(a.h5)*FIFO[Uniform]", "feedback": FEEDBACK}, "leave Mix out"),
         ({"strategy": "FIFO[Uniform+ReFER-1]", "feedback": FEEDBACK}, "the learner's gradients.*leave ReFER out"),
         ({"strategy": "Drop*FIFO[Uniform]"}, "needs the control rate"),
         ({"feedback": ["td_eror"]}, "did you mean td_error"),

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from replaybench.data.record import read_record, write_record
 from replaybench.data.run_folder import RunFolder
 from replaybench.envs.registry import make_plant
-from replaybench.exchange.recorded_buffer import read_recording
 from replaybench.exchange.recording import plane_coverage, state_dimensions
+from replaybench.experiments.recorded_buffer import read_recording
 from replaybench.experiments.study_record import write_provenance, write_toml
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.buffer_file import load_replay, replay_arrays, replay_facts

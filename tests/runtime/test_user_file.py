@@ -300,7 +300,7 @@ def test_what_an_installed_package_offers_goes_by_its_name() -> None:
     assert is_installed("Swing")
     assert "Kept" in RETENTIONS
     assert "Kept" not in SAMPLINGS
-    assert list(ENTRIES) == ["Drop", "Synth"]
+    assert list(ENTRIES) == ["Drop", "Synth", "Mix"]
     with imports_only():
         strategy = parse("kept[Drawn+ReFER]")
     assert str(strategy) == "Kept[Drawn+ReFER]"

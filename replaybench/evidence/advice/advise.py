@@ -18,9 +18,9 @@ from replaybench.envs.interface.plant import Plant
 from replaybench.envs.registry import make_plant, stored_plant
 from replaybench.evidence.advice import proposal, rules
 from replaybench.evidence.advice.probes import LEAST_EPISODES, Question, condition, experiences, planned, run
-from replaybench.exchange.recorded_buffer import Recording, curves, read_recording
 from replaybench.experiments.comparison import no_learning
 from replaybench.experiments.dataset import runs_there
+from replaybench.experiments.recorded_buffer import Recording, curves, read_recording
 from replaybench.experiments.results_file import read_results
 from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.errors import UserError, unknown

@@ -42,6 +42,8 @@ def check_feedback(strategy: Strategy, feedback: Collection[str]) -> None:
         raise UserError(
             f"{strategy}: Synth needs the plant's model, which Stable-Baselines3 does not have; leave Synth out"
         )
+    if strategy.mix is not None:
+        raise UserError(f"{strategy}: Mix needs a buffer file of a study's plant; leave Mix out, or use a study")
     if strategy.refer is not None:
         raise UserError(
             f"{strategy}: ReFER changes the learner's gradients, which Stable-Baselines3 does not support; "

@@ -13,6 +13,7 @@ import typing
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
@@ -168,6 +169,8 @@ class Term:
 
     def _plain(self, parameter: str) -> str:
         value = getattr(self, parameter)
+        if isinstance(value, Path):
+            return str(value)
         if value is None or isinstance(value, bool | str):
             return str(value).lower()
         number = int(value) if int in self.kinds(parameter) else float(value)

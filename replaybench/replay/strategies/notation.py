@@ -14,6 +14,7 @@ import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from replaybench.replay.strategies.interface import Term
@@ -31,12 +32,12 @@ def _registry(kind: str, base: str, own: dict[str, str]) -> Registry:
 
 ENTRIES: Final = Registry(
     kind="modifier of entry",
-    own={"Drop": f"{_HERE}.entry:Drop", "Synth": f"{_HERE}.entry:Synth"},
+    own={"Drop": f"{_HERE}.entry:Drop", "Synth": f"{_HERE}.entry:Synth", "Mix": f"{_HERE}.mixed:Mix"},
     base=f"{_HERE}.interface:Term",
     group="",
     also_named=(),
 )
-"""The modifiers of new experiences by name. Installed packages cannot add modifiers."""
+"""The modifiers of new experiences, and `Mix`, by name. Installed packages cannot add modifiers."""
 RETENTIONS: Final = _registry(
     "retention strategy",
     "interface:Retention",
@@ -150,7 +151,7 @@ def _parse(text: str) -> Strategy:
 def _signs_in_path(text: str) -> str:
     """Return a path in the text if its file exists and the path has a character of the notation, else an empty text."""
     starts = [0, *(place + 1 for place, sign in enumerate(text) if sign in _SIGNS)]
-    ends = [match.start() + len(".py") for match in re.finditer(r"\.py:", text)]
+    ends = [match.end() for match in re.finditer(r"\.py(?=:)|\.h5", text)]
     paths = (text[start:end].strip() for end in ends for start in starts if start < end)
     # Path.is_file() raises an error for names that are too long.
     return next((path for path in paths if set(path) & set(_SIGNS) and os.path.isfile(path)), "")
@@ -268,7 +269,9 @@ def _arguments(kind: type[Term], term: _Written) -> dict[str, Any]:
     return arguments
 
 
-def _value(text: str, kinds: Sequence[Any], where: str) -> float | bool | str | None:
+def _value(text: str, kinds: Sequence[Any], where: str) -> float | bool | str | Path | None:
+    if Path in kinds:
+        return Path(text)
     words: dict[str, bool | str | None] = {}
     for kind in kinds:
         if typing.get_origin(kind) is Literal:

@@ -20,6 +20,7 @@ from replaybench.replay.strategies.interface import (
     Term,
     Weighting,
 )
+from replaybench.replay.strategies.mixed import Mix
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.user_file import name_in_file
 
@@ -116,9 +117,10 @@ class Strategy:
         synth: Replacement of new experiences by synthetic ones, or None.
         refer: Rules of ReF-ER that the learner applies, or None.
         newest: Whether each batch contains the newest experience (`Newest`), or None.
+        mix: Share of each batch that is from a fixed file, or None.
 
     Raises:
-        UserError: The weighting makes no sense with the sampling.
+        UserError: The weighting or `mix` makes no sense with the sampling.
     """
 
     retention: Retention
@@ -128,8 +130,14 @@ class Strategy:
     synth: Synth | None = None
     refer: ReFER1 | None = None
     newest: Newest | None = None
+    mix: Mix | None = None
 
     def __post_init__(self) -> None:
+        if self.mix and self.sampling.critic_loss.separate:
+            raise UserError(
+                f"Mix makes no sense with {self.sampling.written_name()}, which draws other samples for the actor than "
+                "for the critic; leave Mix out"
+            )
         if self.weighting and self.weighting.by_probability and self.sampling.importance_undefined:
             weighting, sampling = self.weighting.written_name(), self.sampling.written_name()
             why = self.sampling.importance_undefined
@@ -142,8 +150,9 @@ class Strategy:
 
     @property
     def anneals(self) -> bool:
-        """Whether the sampling or the weights can depend on the progress of the run."""
-        return not (self.sampling.steady and (self.weights is None or self.weights.steady))
+        """Whether the sampling, the weights or the share of `Mix` can depend on the progress of the run."""
+        fades = self.mix is not None and self.mix.anneal is not None
+        return fades or not (self.sampling.steady and (self.weights is None or self.weights.steady))
 
     @property
     def in_turn(self) -> bool:
@@ -186,11 +195,20 @@ class Strategy:
     @property
     def terms(self) -> tuple[Term, ...]:
         """The parts of the strategy in the order of the notation."""
-        parts = (self.drop, self.synth, self.retention, self.sampling, self.newest, self.weighting, self.refer)
+        parts = (
+            self.mix,
+            self.drop,
+            self.synth,
+            self.retention,
+            self.sampling,
+            self.newest,
+            self.weighting,
+            self.refer,
+        )
         return tuple(part for part in parts if part is not None)
 
     def __str__(self) -> str:
-        entries = "".join(f"{entry}*" for entry in (self.drop, self.synth) if entry)
+        entries = "".join(f"{entry}*" for entry in (self.mix, self.drop, self.synth) if entry)
         modifiers = "".join(f"+{term}" for term in (self.newest, self.weighting, self.refer) if term)
         return f"{entries}{self.retention}[{self.sampling}{modifiers}]"
 

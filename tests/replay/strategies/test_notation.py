@@ -1,5 +1,6 @@
 """The strategy language: canonical round trip, aliases, and errors that say where and what instead."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from replaybench.replay.strategies.attentive import AER
 from replaybench.replay.strategies.coverage import Cover
 from replaybench.replay.strategies.entry import Drop, Synth
 from replaybench.replay.strategies.geometric import TruncGeo
+from replaybench.replay.strategies.mixed import Mix
 from replaybench.replay.strategies.notation import ENTRIES, OF_BATCHES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS, parse
 from replaybench.replay.strategies.prioritised import LAP, PAL, PER, PERprop
 from replaybench.replay.strategies.recent import ERE, EREPER
@@ -59,6 +61,7 @@ PARTS: dict[type, st.SearchStrategy[Any]] = {
     FIS: st.builds(FIS, probabilities),
     Drop: st.builds(Drop, st.just("rate") | st.floats(0, 1, exclude_max=True)),
     Synth: shares.map(lambda s: Synth(*s)),
+    Mix: st.builds(Mix, st.sampled_from([Path("a.h5"), Path("../My runs/B.h5")]), eta, st.none() | eta),
     Newest: st.builds(Newest),
     ReFER: st.builds(ReFER, *bound, *penalty),
     ReFER1: st.builds(ReFER1, *bound),
@@ -79,7 +82,8 @@ def strategies(draw: st.DrawFn) -> Strategy:
     weighting = draw(st.none() | PARTS[FIS] | (st.none() if sampling.importance_undefined else PARTS[IS]))
     refer = draw(st.one_of(st.none(), *(PARTS[kind] for kind in REFER.values())))
     entries = draw(st.none() | PARTS[Drop]), draw(st.none() | PARTS[Synth])
-    return Strategy(retention, sampling, weighting, *entries, refer, draw(st.none() | PARTS[Newest]))
+    mix = draw(st.none() if sampling.critic_loss.separate else st.none() | PARTS[Mix])
+    return Strategy(retention, sampling, weighting, *entries, refer, draw(st.none() | PARTS[Newest]), mix)
 
 
 @given(strategies())
@@ -148,7 +152,7 @@ def test_parts_and_their_parameters_become_a_strategy() -> None:
         ("FIFO[Unifrm]", "did you mean Uniform"),
         ("FIFO[PER+SI]", "did you mean IS"),
         ("Dorp*FIFO[PER]", "did you mean Drop"),
-        ("mine.py:Thin*FIFO[PER]", "unknown modifier of entry 'mine.py:Thin'; valid: Drop, Synth"),
+        ("mine.py:Thin*FIFO[PER]", "unknown modifier of entry 'mine.py:Thin'; valid: Drop, Mix, Synth"),
         ("FIFO[PER(x)]", "must be a number"),
         ("TDE(segments=x)[PER]", "must be a whole number or authors or none"),
         ("Drop(x)*FIFO[PER]", "must be a number or rate"),
@@ -200,6 +204,13 @@ def test_parts_and_their_parameters_become_a_strategy() -> None:
         *((f"TDE(segments={wrong})[Uniform]", "segments") for wrong in ("0", "2.5", "all")),
         *((f"FIFO[PER+{wrong})]", "[0, 1]") for wrong in ("IS(1.2", "IS(0.5, -0.1", "FIS(2.0")),
         ("Synth*FIFO[Uniform]", "e.g. Synth(state=0.1)"),
+        ("Mix*FIFO[Uniform]", "Mix needs a buffer file, e.g. Mix(path/to/buffer.h5)"),
+        ("Mix(a.h5, share=0)*FIFO[Uniform]", "share must lie in (0, 1], not 0"),
+        ("Mix(a.h5, share=1.1)*FIFO[Uniform]", "share must lie in (0, 1], not 1.1"),
+        ("Mix(a.h5, anneal=0)*FIFO[Uniform]", "anneal is a fraction of the run"),
+        ("Mix('a.h5')*FIFO[Uniform]", "contains '; rename the file or folder"),
+        ("Mix(a.h5)*FIFO[LA3P]", "Mix makes no sense with LA3P"),
+        ("Mix(a.h5)*Mix(b.h5)*FIFO[Uniform]", "has Mix twice"),
         ("Synth(state=1.5)*FIFO[Uniform]", "probability"),
         ("Synth(state=0.6, action=0.6)*FIFO[Uniform]", "sum lies in (0, 1]"),
         ("Synth(state=0.6, refresh=2)*FIFO[Uniform]", "refresh is a probability"),

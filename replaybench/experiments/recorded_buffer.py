@@ -1,7 +1,7 @@
-"""Reading of buffer files for offline replay, export and advice, with a check that the file fits its plant."""
+"""Reading of buffer files for `Mix`, offline replay, export and advice, with a check that the file fits its plant."""
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,9 +17,10 @@ from replaybench.envs.registry import make_plant
 from replaybench.experiments.schedule import make_task
 from replaybench.replay.buffer import step_fields
 from replaybench.replay.storage.schema import BufferFacts, BufferFile, open_buffer
+from replaybench.replay.strategies.mixed import FixedExperiences, Mix
 from replaybench.runtime.arrays import Floats, Floats32, Integers
 from replaybench.runtime.errors import UserError, shown
-from replaybench.runtime.user_file import called, imports_only
+from replaybench.runtime.user_file import called, imports_only, located
 
 Arrays = dict[str, np.ndarray]
 
@@ -67,6 +68,7 @@ class Recording:
         orders: Buffer indices of each learner in `members`, in the order of collection; empty if `arrays` is empty.
         failed: Number of requested learners that are not used.
         changed: Whether the definition of the plant has changed since the file was written.
+        checksum: Checksum of the file's content.
     """
 
     path: Path
@@ -80,6 +82,14 @@ class Recording:
     orders: list[Integers]
     failed: int
     changed: bool
+    checksum: str
+
+    @property
+    def warnings(self) -> list[str]:
+        """Warnings about recordings that are not used and about the plant, one line each."""
+        lines = [f"{self.plant.name} has changed since this buffer was filled"] if self.changed else []
+        left_out = f"{self.failed} recording(s) hold NaN or infinity and are left out"
+        return [*lines, left_out] if self.failed else lines
 
     def sources(self, learners: int) -> list[int]:
         """Return the index in the file of the recorded run that each new learner replays.
@@ -114,6 +124,21 @@ class Recording:
         cell = self.facts.cell
         own, other = (algorithm_of(name) for name in (learner, cell.learner if cell else ""))
         return dict(cell.settings) if cell and own == other else {}
+
+    def fixed(self) -> FixedExperiences:
+        """Return the experiences in the order of collection, from which `Mix` draws."""
+        count = np.array([len(order) for order in self.orders])
+        shape = len(count), int(count.max())
+        fields = {name: np.zeros((*shape, width), np.float32) for name, width in self.facts.fields.items()}
+        following = np.full(shape, -1, np.int32)
+        for r, (m, order) in enumerate(zip(self.members, self.orders, strict=True)):
+            for name, values in fields.items():
+                values[r, : len(order)] = self.arrays[name][m, order]
+            if "episode" in self.arrays:
+                steps = (self.arrays[name][m, order].astype(np.int64) for name in ("episode", "serial"))
+                same, next_one = (np.diff(each) == due for each, due in zip(steps, (0, 1), strict=True))
+                following[r, : len(order) - 1] = np.where(same & next_one, np.arange(1, len(order)), -1)
+        return FixedExperiences(fields, count, following)
 
     def check_fields(self, learner: str, fields: Mapping[str, int]) -> None:
         """Raise `UserError` if the file lacks extra fields that the named learner replays.
@@ -157,7 +182,9 @@ def _read(file: BufferFile, plant_name: str | None, whole: bool, member: int | N
     path, facts = file.path, file.facts
     named, frequency = file.fact("plant"), file.fact("frequency")
     if plant_name is not None and called(plant_name) != called(named):
-        raise UserError(f"{path} was recorded on {shown(named)}, not on {plant_name}; leave --plant out")
+        raise UserError(
+            f"{path} was recorded on {shown(named)}, not on {plant_name}; name its own plant, or another file"
+        )
     try:
         with imports_only(plant_name):
             plant = make_plant(plant_name or named, **facts.parameters)
@@ -204,8 +231,37 @@ def _read(file: BufferFile, plant_name: str | None, whole: bool, member: int | N
     orders = [np.argsort(arrays["serial"][m, : count[m]], kind="stable") for m in valid] if whole else []
     failed = len(chosen_members) - len(valid)
     changed = facts.plant_fingerprint not in (None, plant.fingerprint())
-    noise = facts.noise or 0.0
-    return Recording(path, facts, file.shapes, plant, frequency, noise, arrays, valid, orders, failed, changed)
+    noise, checksum = facts.noise or 0.0, record.sealed.checksum
+    return Recording(
+        path, facts, file.shapes, plant, frequency, noise, arrays, valid, orders, failed, changed, checksum
+    )
+
+
+def read_mixed(mix: Mix, name: str, plant: Plant, frequency: float, observe: Sequence[str], known: str) -> Recording:
+    """Read the file of `Mix`, and check that it was recorded on the plant of a study.
+
+    Args:
+        name: Name of the plant in the study.
+        observe: Names of the states that learners observe; all states if empty.
+        known: Checksum that the file must have, or empty for any.
+
+    Raises:
+        UserError: `read_recording` refuses the file, or it belongs to another plant, control rate or set of states.
+    """
+    path = located(mix.file)
+    recording = read_recording(path, name)
+    if known not in ("", recording.checksum):
+        raise UserError(f"{path} holds other experiences than when this run began; restore it, or begin another run")
+    there, here = ({**each.settings(), "discount": None} for each in (recording.plant, plant))
+    own, other = tuple(observe) or plant.state_names, recording.facts.observe or plant.state_names
+    different = [
+        *(f"{key} = {there[key]}, not {value}" for key, value in here.items() if there[key] != value),
+        *([f"a control rate of {recording.frequency:g} Hz, not {frequency:g} Hz"] * (recording.frequency != frequency)),
+        *([f"the states {', '.join(other)}, not {', '.join(own)}"] * (own != other)),
+    ]
+    if different:
+        raise UserError(f"{path} was recorded on {plant.name} with {different[0]}; use a file of equal settings")
+    return recording
 
 
 def parts(stored: int) -> Iterator[slice]:
