@@ -22,6 +22,7 @@ from replaybench.envs.registry import PLANTS, missing, plant_class
 from replaybench.experiments.cell_lookup import no_run_folder
 from replaybench.experiments.dataset import describe
 from replaybench.experiments.results_file import read_results
+from replaybench.experiments.study_record import flat
 from replaybench.experiments.tables import score_tables
 from replaybench.experiments.text_table import plain_table
 from replaybench.replay.storage.schema import BufferFile
@@ -124,7 +125,7 @@ def _show(console: Console, path: Path, content: str, facts: dict[str, Any], row
     size = path.stat().st_size / 1e6
     console.print(f"{path}: {content} file, {size:.2f} MB", style="bold", highlight=False, markup=False, soft_wrap=True)
     about = Table(show_header=False, box=None)
-    for key, value in _flat(facts).items():
+    for key, value in _texts(facts).items():
         about.add_row(escape(key), escape(value))
     console.print(about)
     table = plain_table(("array", "shape", "type", "minimum", "mean", "maximum"))
@@ -133,16 +134,10 @@ def _show(console: Console, path: Path, content: str, facts: dict[str, Any], row
     console.print(table)
 
 
-def _flat(facts: dict[str, Any], prefix: str = "") -> dict[str, str]:
+def _texts(facts: Mapping[str, Any]) -> dict[str, str]:
     """Return nested metadata as texts of at most 100 characters, by names such as `table.key`."""
-    lines: dict[str, str] = {}
-    for key, value in facts.items():
-        if isinstance(value, dict):
-            lines.update(_flat(value, f"{prefix}{key}."))
-        else:
-            text = json.dumps(value, ensure_ascii=False)
-            lines[prefix + key] = text if len(text) <= 100 else text[:97] + "…"
-    return lines
+    texts = {key: json.dumps(value, ensure_ascii=False) for key, value in flat(facts)}
+    return {key: text if len(text) <= 100 else text[:97] + "…" for key, text in texts.items()}
 
 
 def _show_results(console: Console, path: Path) -> xr.Dataset:
@@ -227,7 +222,7 @@ def _learners() -> Table:
         learner, config = load_learner(name)
         also = f"; also {name}:sb3, with Stable-Baselines3's defaults" if name in SB3 else ""
         table.add_row(name, "", f"{_first_line(learner).removesuffix('.')}{also}")
-        for key, value in _flat(dataclasses.asdict(config())).items():
+        for key, value in _texts(dataclasses.asdict(config())).items():
             table.add_row("", escape(f"{key} = {value}"), SETTING_WORDS.get(key, ""))
         table.add_section()
     return table

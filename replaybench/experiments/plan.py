@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import json
 import math
-import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from replaybench.experiments.device_cell import DEVICE_CELLS, device_program
 from replaybench.experiments.schedule import updates_after
 from replaybench.experiments.snapshots import snapshot_rounds
 from replaybench.experiments.study import Cell, Study, reference_cells
+from replaybench.experiments.study_record import toml_key
 from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.retention import FULL
@@ -284,8 +284,7 @@ def _never_full(group: Sequence[Cell]) -> list[str]:
 
 
 def _table(cell: Cell, part: str = "") -> str:
-    bare = re.fullmatch(r"[\w-]+", cell.learner, re.ASCII)
-    return f"[learner.{cell.learner if bare else json.dumps(cell.learner, ensure_ascii=False)}{part}]"
+    return f"[learner.{toml_key(cell.learner)}{part}]"
 
 
 def _no_learning(cell: Cell) -> list[str]:

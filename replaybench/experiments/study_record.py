@@ -129,20 +129,21 @@ def _toml_text(table: dict[str, Any]) -> str:
 
 
 def _lines(table: Mapping[str, Any]) -> str:
-    return "".join(f"{_toml_key(key)} = {toml_value(value)}\n" for key, value in table.items() if value is not None)
+    return "".join(f"{toml_key(key)} = {toml_value(value)}\n" for key, value in table.items() if value is not None)
 
 
 def toml_value(value: Any) -> str:
     """Return a value as text in TOML format, with mappings as inline tables."""
     if isinstance(value, Mapping):
-        entries = (f"{_toml_key(key)} = {toml_value(entry)}" for key, entry in value.items() if entry is not None)
+        entries = (f"{toml_key(key)} = {toml_value(entry)}" for key, entry in value.items() if entry is not None)
         return f"{{ {', '.join(entries)} }}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(toml_value, value))}]"
     return json.dumps(value, ensure_ascii=False)
 
 
-def _toml_key(key: str) -> str:
+def toml_key(key: str) -> str:
+    """Return a key as text in TOML format, in quotes if TOML requires them."""
     return key if re.fullmatch(r"[\w-]+", key, re.ASCII) else json.dumps(key, ensure_ascii=False)
 
 
@@ -167,11 +168,11 @@ def replaced(folder: RunFolder, study: Study, cells: Sequence[Cell]) -> str | No
     if not folder.study.is_file():
         return None
     try:
-        before = dict(_flat({key: value for key, value in read_toml(folder.study).items() if key != "folder"}))
+        before = dict(flat({key: value for key, value in read_toml(folder.study).items() if key != "folder"}))
     except UserError as error:
         changes = [str(error)]
     else:
-        after = dict(_flat(tomllib.loads(write_toml(resolved(study, cells)))))
+        after = dict(flat(tomllib.loads(write_toml(resolved(study, cells)))))
         keys = [key for key in {**before, **after} if before.get(key) != after.get(key)]
         for key in keys:
             if key.startswith("mixed.") and key in before and key in after:
@@ -201,9 +202,10 @@ def replaced(folder: RunFolder, study: Study, cells: Sequence[Cell]) -> str | No
     )
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested tables with names such as `table.key`."""
     for key, value in table.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replaybench.cli.inspect import _flat
 from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
 from replaybench.controllers.algorithms.sac import SAC, SACConfig
 from replaybench.controllers.algorithms.td3 import TD3, TD3BC, TD3BCConfig, TD3Config
 from replaybench.controllers.interface.agent import LearnerSetting, NormaliseConfig, ObservationNormaliser, RewardScale
 from replaybench.controllers.interface.discrete import MOST, ActionLevels
 from replaybench.controllers.registry import LEARNERS, SETTING_WORDS, load_learner
+from replaybench.experiments.study_record import flat
 from replaybench.replay.strategies.strategy import ReFER
 from replaybench.runtime.configuration import build
 from replaybench.runtime.errors import UserError
@@ -178,7 +178,7 @@ def test_wrong_settings_are_refused_naming_the_setting(learner: str, wrong: dict
 
 def test_every_setting_has_a_line_here_and_on_the_page_and_no_line_is_left_over() -> None:
     configs = [load_learner(name)[1]() for name in LEARNERS.own]
-    assert {key for config in configs for key in _flat(dataclasses.asdict(config))} == set(SETTING_WORDS)
+    assert {key for config in configs for key, _ in flat(dataclasses.asdict(config))} == set(SETTING_WORDS)
     page = (Path(__file__).parents[2] / "docs" / "reference" / "learners.md").read_text(encoding="utf-8")
     assert not [name for name, words in SETTING_WORDS.items() if f"| `{name}` | {words} |" not in page]
 
