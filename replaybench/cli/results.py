@@ -329,10 +329,11 @@ def export_policy(
         given |= {"format": None if format == "c" else format}
         if names := [f"--{name}" for name, value in given.items() if value is not None]:
             raise UserError(f"--rival {rival} is C code that does not depend on {', '.join(names)}; leave it out")
-        export_rival(policy, rival, output, plant, noise=cell.get("noise"), frequency=cell.get("frequency"))
+        lines = export_rival(policy, rival, output, plant, noise=cell.get("noise"), frequency=cell.get("frequency"))
+        print("\n".join(lines))
         return 0
     # With a policy file, `learner` does not choose a cell; it names a Python file that may be imported.
     named = learner if policy.is_dir() else None
     chosen, place = find_file(policy, member, "policy", plant=plant, learner=named, **cell)
-    export_policy(chosen, place, format, output, plant, learner)
+    print("\n".join(export_policy(chosen, place, format, output, plant, learner)))
     return 0

@@ -122,8 +122,8 @@ _KEYWORDS: Final = {"auto", "break", "case", "char", "const", "default", "do", "
 
 def export_policy(
     path: Path, member: int | None, form: ExportForm | None, output: Path | None, plant: str | None, learner: str | None
-) -> None:
-    """Export the greedy policy of one learner, and print the size of the policy and its cost per control step.
+) -> list[str]:
+    """Export the greedy policy of one learner, and return lines about its size and its cost per control step.
 
     Args:
         member: Index of the learner; None selects that of `best_member`.
@@ -169,27 +169,24 @@ def export_policy(
             else:
                 temporary.write_bytes(onnx_model(policy, lines, about, past).SerializeToString())
     cost, remembered = cost_of(policy.agent.policy_head()), memory_of(policy.agent.policy_head())
-    print(f"policy   {target} ({place.stat().st_size / 1e3:.1f} kB), member {chosen} ({why})")
-    print(f"rate     {policy.facts['policy']['frequency']:g} Hz")
+    printed = [f"policy   {target} ({place.stat().st_size / 1e3:.1f} kB), member {chosen} ({why})"]
+    printed += [f"rate     {policy.facts['policy']['frequency']:g} Hz"]
     if origin.plant and made is None:
         own = shlex.quote(origin.plant)
-        print(f"units    not known: its plant is in a Python file; --plant {own} if you trust that file")
-    print(f"stored   {cost.parameters:,} numbers, {4 * cost.parameters / 1e3:.1f} kB of constants")
-    print(f"a step   {cost.multiply_adds:,} multiply-adds; tanh, divisions and roots: {cost.functions:,}")
+        printed += [f"units    not known: its plant is in a Python file; --plant {own} if you trust that file"]
+    printed += [f"stored   {cost.parameters:,} numbers, {4 * cost.parameters / 1e3:.1f} kB of constants"]
+    printed += [f"a step   {cost.multiply_adds:,} multiply-adds; tanh, divisions and roots: {cost.functions:,}"]
     if form == "c":
         memory = f", {4 * remembered:,} bytes of memory kept between steps" if remembered else ""
-        print(f"memory   {4 * cost.scratch:,} bytes of stack{memory}, no allocation")
-        _print_test(target, name)
-    else:
-        kept = f", history [N, {past}]" * (past > 0) + f", memory [N, {remembered}]" * (remembered > 0)
-        print(
-            f"takes    observation [N, {policy.agent.task.observation_size - past}], normalised as the learner's{kept}"
-        )
-        print(f"gives    action [N, {policy.agent.task.action_size}], of the plant's range as -1 to 1{kept}")
+        return [*printed, f"memory   {4 * cost.scratch:,} bytes of stack{memory}, no allocation", _test(target, name)]
+    kept = f", history [N, {past}]" * (past > 0) + f", memory [N, {remembered}]" * (remembered > 0)
+    seen = policy.agent.task.observation_size - past
+    printed += [f"takes    observation [N, {seen}], normalised as the learner's{kept}"]
+    return [*printed, f"gives    action [N, {policy.agent.task.action_size}], of the plant's range as -1 to 1{kept}"]
 
 
-def export_rival(run: Path, name: str, output: Path | None, plant: str | None, **chosen: float | None) -> None:
-    """Export a tuned PID or an LQI controller of a run folder's plant as C.
+def export_rival(run: Path, name: str, output: Path | None, plant: str | None, **chosen: float | None) -> list[str]:
+    """Export a tuned PID or an LQI controller of a run folder's plant as C, and return lines that describe it.
 
     Args:
         run: Run folder.
@@ -219,15 +216,17 @@ def export_rival(run: Path, name: str, output: Path | None, plant: str | None, *
     if channel := describe_channel(made):
         lines += [f"Channel: {channel}."]
     write_text(place, c_header(law, identifier, lines, units, record_episode(act, ode, cell.frequency, (), units)))
-    print(f"rival    {target} ({place.stat().st_size / 1e3:.1f} kB), {name}; {ode.episode_metric} {rival.score:.4g}")
-    print(f"gains    {rival.note}" if rival.note else "gains    from the plant's equations")
-    print(f"rate     {cell.frequency:g} Hz, noise {cell.noise:g}")
-    _print_test(target, identifier)
+    return [
+        f"rival    {target} ({place.stat().st_size / 1e3:.1f} kB), {name}; {ode.episode_metric} {rival.score:.4g}",
+        "gains    " + (rival.note or "from the plant's equations"),
+        f"rate     {cell.frequency:g} Hz, noise {cell.noise:g}",
+        _test(target, identifier),
+    ]
 
 
-def _print_test(target: Path, name: str) -> None:
+def _test(target: Path, name: str) -> str:
     written = shlex.quote(str(target))
-    print(f"try it   cc -std=c99 -D{name.upper()}_MAIN -x c {written} -o {name}_test -lm && ./{name}_test")
+    return f"try it   cc -std=c99 -D{name.upper()}_MAIN -x c {written} -o {name}_test -lm && ./{name}_test"
 
 
 def _form_of(output: Path, asked: ExportForm | None) -> ExportForm:
