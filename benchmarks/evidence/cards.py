@@ -1,4 +1,4 @@
-"""Store the scores of strategies on the protocol of `card`, write their cards, and draw their ranks.
+"""Store the scores of strategies on the protocol of `card`, and draw their ranks. `make tables` writes their cards.
 
 The runs are those of the study `card`, each with further strategies:
 
@@ -41,7 +41,10 @@ def store(runs: list[Path]) -> None:
 
 
 def draw() -> None:
-    """Draw the mean rank of every strategy at both replay volumes, with 95 % intervals over seeds."""
+    """Draw the mean rank of every strategy at both replay volumes, with 95 % intervals over seeds.
+
+    A dashed line marks the mean rank of `BASELINE`.
+    """
     conditions, standings = stored_standings()
     card = Card(BASELINE, conditions, standings, "")
     volumes = [*card.by_volume()]
@@ -55,7 +58,8 @@ def draw() -> None:
             ends = np.abs([[rank.low for rank in ranks], [rank.high for rank in ranks]] - means)
             axis.errorbar(means, order, xerr=ends, fmt="o", color=PALETTE[0], markersize=4, linewidth=1.2)
             axis.set(title=f"replay volume {volume:g}", xlabel="mean rank (1 is best)")
-            axis.grid(axis="x")
+            axis.axvline(card.ranks(volume)[BASELINE].mean, color=PALETTE[1], linewidth=0.8, linestyle="--")
+            axis.grid(axis="both")
         figure.savefig(PICTURE, dpi=150)
         plt.close(figure)
 

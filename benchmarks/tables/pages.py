@@ -58,7 +58,6 @@ MODULES = (
     plants,
     speeds,
     strategies,
-    strategies,
     peers,
     when_map,
 )

@@ -1,4 +1,4 @@
-"""Ranks and scores of all strategies on the protocol of `card`."""
+"""Ranks and scores of all strategies on the protocol of `card`, and their cards."""
 
 from typing import Final
 
@@ -7,6 +7,8 @@ import numpy as np
 from benchmarks.tables.text import between, captioned, difference, number, spread, table
 from replaybench.evidence.card import BASELINE, Card, stored_standings
 from replaybench.experiments.statistics import DEAD_LEVEL
+from replaybench.experiments.text_table import Collector
+from replaybench.replay.strategies.notation import parse
 
 _SEEDS: Final = 24
 
@@ -34,4 +36,18 @@ def texts() -> dict[str, str]:
     )
     per = [part for v in ranks for part in (f"rank, volume {v:g}", f"score, volume {v:g}", f"gain, volume {v:g}")]
     assert all(np.isfinite(each.final).all() for each in standings.values())
-    return {"strategies": captioned(caption, table(("strategy", *per, "collapsed"), rows))}
+    return {
+        "strategies": captioned(caption, table(("strategy", *per, "collapsed"), rows)),
+        "cards": "\n\n".join(map(_card, order)),
+    }
+
+
+def _card(name: str) -> str:
+    """Return the card of a strategy as Markdown that a reader can unfold."""
+    cost = f"Memory: {parse(name).slot_bytes} bytes for each experience, in addition to the experience."
+    tables = Collector()
+    for part in Card(name, *stored_standings(), cost).tables():
+        tables.print(part)
+    return (
+        f'<details markdown="1">\n<summary><code>{name}</code></summary>\n\n{tables.text("md").strip()}\n\n</details>'
+    )
