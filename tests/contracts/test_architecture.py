@@ -96,6 +96,23 @@ def test_no_global_randomness_and_no_trusted_files() -> None:
                 assert node.func.id != "exec" or path.relative_to(PACKAGE).as_posix() in _FROM_TEMPLATES, path
 
 
+PRINTING = {
+    *("api.py", "__main__.py", "envs/flow/navier_stokes/engine.py", "evidence/advice/advise.py"),
+    *("evidence/advice/probes.py", "reports/offline.py"),
+    *(f"experiments/{name}.py" for name in ("display", "overview", "progress", "sweep", "text_table", "workers")),
+}
+"""Files outside of the command line that show the progress of long computations, or lay out text."""
+
+
+def test_other_packages_return_what_the_command_line_prints() -> None:
+    printing = set()
+    for path in FILES:
+        calls = {ast.unparse(node.func) for node in nodes(path) if isinstance(node, ast.Call)}
+        if package(path) != "cli" and (calls & {"print"} or imports(path) & {"rich.console.Console", "rich.progress"}):
+            printing.add(path.relative_to(PACKAGE).as_posix())
+    assert printing == PRINTING
+
+
 MODULES = {".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts): file for file in FILES}
 """Files by dotted name; a package's `__init__` only offers names of its modules to users, and is left out here."""
 
