@@ -45,9 +45,10 @@ _NAMES = ("name", "plant", "learner", "strategy", "from_learner", "from_strategy
 
 _DESCRIPTION: Final = "Which experiences should a learning controller keep, and which should it replay?"
 _CELLS: Final = (
-    "--plant, --learner, --strategy, --noise, --frequency and --seed mean the same everywhere: with a run folder they "
-    "choose a cell, without one they set the conditions. With replay, --strategy and --learner are those of the new "
-    "learners, and --from-strategy and --from-learner choose the cell."
+    "A cell is one combination of plant, learner, strategy, noise level and control rate, and its members are the runs "
+    "with different seeds. --plant, --learner, --strategy, --noise, --frequency and --seed mean the same everywhere: "
+    "with a run folder they choose a cell, without one they set the conditions. With replay, --strategy and --learner "
+    "are those of the new learners, and --from-strategy and --from-learner choose the cell."
 )
 _OPTIONS: Final = {
     "-h, --help": "Print this help.",

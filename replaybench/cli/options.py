@@ -97,8 +97,7 @@ def take_plant_parameters(words: list[str], fields: Mapping[str, str]) -> list[s
 class CellOptions(TypedDict, total=False):
     """The options of commands that choose one cell of a run folder.
 
-    A cell is one combination of plant, learner, strategy, noise level and control rate, with a block of seeds. The
-    option `seed` chooses one seed of the cell.
+    The option `seed` chooses one seed of the cell.
     """
 
     strategy: str | None

@@ -12,7 +12,7 @@ from replaybench.runtime.errors import UserError
 
 
 def watch(run: Positional[Path]) -> int:
-    """Show the progress of a sweep with its cells (combinations of settings), learning curves and remaining time.
+    """Show the progress of a sweep with its cells, learning curves and remaining time.
 
     Ctrl-C ends the display and does not stop the sweep.
 
@@ -89,15 +89,14 @@ def show(
 
     Args:
         plant: Plant name (see `replaybench list`) or path/to/file.py:ClassName.
-        policy: Policy file (.safetensors), or a run folder. Other options choose a cell of the run folder, which is one
-            combination of settings.
+        policy: Policy file (.safetensors), or a run folder. Other options choose a cell of the run folder.
         output: Film to write (.gif or .mp4). If neither --output nor --plot is given, a window opens.
         plot: File to write with states, actions and rewards of one episode over time, and those of reference
             controllers: a figure (.png, .svg, .pdf) or a table (.csv, .json, .md, .parquet).
         seconds: Length in seconds of the plant's time, over several episodes if one is too short. If not given, the
             film ends with the first episode that ends after three seconds, or after 500 pictures.
-        member: Index, from 0, of a member (an independent run) whose policy is in the file. If not given, it is the
-            member with the highest mean score in 32 evaluation episodes.
+        member: Index, from 0, of a member whose policy is in the file. If not given, it is the member with the highest
+            mean score in 32 evaluation episodes.
         learner: Use the cell of the run folder with this learner. With a policy file, this is needed only if the
             learner is your own.
         references: Controllers of your own for --plot, as path/to/file.py:ClassName.
@@ -194,11 +193,10 @@ def inspect(
 
     Args:
         file: Buffer, checkpoint, scores or solution (.h5), policy (.safetensors), results (.nc), or run folder. Options
-            can choose a cell of a run folder, which is one combination of settings. The buffer or scores of the cell
-            are then printed.
+            can choose a cell of a run folder. The buffer or scores of the cell are then printed.
         verify: Check structure and values as well as checksums.
-        member: Index, from 0, of the member (an independent run) whose buffer is described. If not given, all members
-            are described together.
+        member: Index, from 0, of the member whose buffer is described. If not given, all members are described
+            together.
         figure: File (.png, .svg or .pdf) to draw the composition of a buffer into.
         plant: Use the cell of the run folder with this plant. With a buffer, this is needed only if the plant is your
             own (path/to/file.py:ClassName).
@@ -274,12 +272,10 @@ def export(
     """Write the whole episodes of a stored buffer as a Minari dataset, or all its steps as a table.
 
     Args:
-        buffer: Buffer file that `sweep` or `import` wrote, or a run folder. Options choose a cell of the run folder,
-            which is one combination of settings.
+        buffer: Buffer file that `sweep` or `import` wrote, or a run folder. Options choose a cell of the run folder.
         dataset: Id of the dataset, for example replaybench/pendulum/full-per-v0. Instead, it can be a table to write
             (.csv, .json, .md, .parquet), which has one row for each step, in physical units.
-        member: Index, from 0, of the recording (one independent run) to write. If not given, all recordings are
-            written.
+        member: Index, from 0, of the recording to write. If not given, all recordings are written.
         plant: Use the cell of the run folder with this plant. With a buffer, this is needed only if the plant is your
             own (path/to/file.py:ClassName).
         output: Folder of Minari datasets. If not given, it is $MINARI_DATASETS_PATH, or else ~/.minari/datasets.
@@ -306,12 +302,12 @@ def export_policy(
     """Write a learned policy as C source, PyTorch program or ONNX model, for use without replaybench.
 
     Args:
-        policy: Run folder, or policy file (.safetensors) of a cell or of the command `replay`. A cell is one
-            combination of settings, and options choose a cell of the run folder.
+        policy: Run folder, or policy file (.safetensors) of a cell or of the command `replay`. Options choose a cell of
+            the run folder.
         format: c is a C99 header without allocation and with a self-test. torch is a program of torch.export (.pt2).
             onnx is an ONNX model. If not given, the suffix of --output decides, or else the format is C.
-        member: Index, from 0, of the member (an independent run) whose policy is written. If not given, it is the
-            member with the highest mean score in 32 evaluation episodes.
+        member: Index, from 0, of the member whose policy is written. If not given, it is the member with the highest
+            mean score in 32 evaluation episodes.
         output: File to write. If not given, it is the path of the policy file with the suffix .h, .pt2 or .onnx. C
             functions are named after the file.
         plant: Use the cell of the run folder with this plant. With a file, this is needed only if the plant is your own

@@ -60,8 +60,8 @@ def sweep(
         noise: Noise levels, which replace those of the study.
         frequency: Control rates in Hz, which replace those of the study.
         output: Run folder. If not given, it is runs/<name of the study> or runs/<plants>.
-        buffers: How the replay buffer of each cell (combination of settings) is stored at its end: final, compressed
-            (slower) or none. This replaces the setting of the study.
+        buffers: How the replay buffer of each cell is stored at its end: final, compressed (slower) or none. This
+            replaces the setting of the study.
         seeds: Number of seeds, which replaces that of the study.
         episodes: Number of episodes (or of iterations, with update_every), which replaces that of the study.
         set: Changed keys of the study, as in --set capacity=5000 learner.DDPG.tau=0.005 'noise=[0, 0.02]'.
@@ -119,13 +119,12 @@ def reproduce(
 ) -> int:
     """Run a published figure or table as a study, for example debruin2018/fig12.
 
-    The same command again continues a stopped run. Finished cells (combinations of settings) of other figures are
-    copied from your run folders next to the new one, if their checksums match.
+    The same command again continues a stopped run. Finished cells of other figures are copied from your run folders
+    next to the new one, if their checksums match.
 
     Args:
         preset: Figure or table, as --list names it.
-        list: List all presets with the number of their cells (combinations of settings), and their time and memory on
-            this machine.
+        list: List all presets with the number of their cells, and their time and memory on this machine.
         time: With --list: first measure the speed of cells not yet timed on this machine. This takes a few minutes.
         scale: Size of the study. quick is a trial, standard has enough seeds to detect large effects, and paper has the
             size in the paper.
@@ -308,8 +307,7 @@ def replay(
 
     Args:
         buffer: Buffer file that `sweep` or `import` wrote, or a run folder. The options --from-strategy,
-            --from-learner, --noise, --frequency and --seed choose a cell of the run folder, which is one combination of
-            settings.
+            --from-learner, --noise, --frequency and --seed choose a cell of the run folder.
         strategy: Retention[Sampling], for example FULL[PER] or Resv[Uniform].
         stream: Read batches from the file block by block, for buffers larger than memory. Sampling is then not uniform,
             and no strategy is used.
@@ -383,8 +381,7 @@ def table(
         strategies: Strategies to show, as in --strategies FIFO[Uniform] FULL[PER]; the first one is the baseline. Only
             these are a family of comparisons, for which p values are corrected.
         explain: Also explain the columns of comparisons.
-        output: File (.csv, .json, .md, .parquet) to which scores are also written. It has one row for each cell, which
-            is one combination of settings.
+        output: File (.csv, .json, .md, .parquet) to which scores are also written. It has one row for each cell.
         format: text, md and latex (with booktabs) print tables. json and csv print the scores with all digits, as in
             --output, or the comparison with --baseline or --compare.
     """

@@ -85,8 +85,7 @@ def header(history: RunHistory) -> Text:
 def cell_rows(history: RunHistory, rows: int) -> FittedTable:
     """Return a table with the progress of at most `rows` cells of a sweep.
 
-    A cell is one combination of plant, learner, strategy, noise level and control rate. Running cells come first, then
-    waiting cells, then complete cells.
+    Running cells come first, then waiting cells, then complete cells.
     """
     cells = sorted(history.cells.values(), key=lambda each: (each.complete, not each.done, -each.last))
     caption = f"… and {len(cells) - rows} further cells" if len(cells) > rows else ""
