@@ -6,13 +6,20 @@ experience replay, ReF-ER (`refer` and `density`; Novati & Koumoutsakos 2019).
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, TypedDict, Unpack
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.interface.agent import Actions, Batch, LearnerConfig, LearnerSetting, Normaliser
-from replaybench.controllers.interface.discrete import ActionLevels, DiscreteConfig
+from replaybench.controllers.interface.agent import (
+    ActionLevels,
+    Actions,
+    Batch,
+    DiscreteConfig,
+    LearnerConfig,
+    LearnerSetting,
+    Normaliser,
+)
 from replaybench.controllers.interface.exploration import (
     BEHAVIOUR,
     Density,
@@ -24,7 +31,7 @@ from replaybench.controllers.interface.noise import Exploration, Explored, Polic
 from replaybench.controllers.interface.recurrence import FIELD, Memory, RecurrentConfig
 from replaybench.controllers.losses.refer import ReFER
 from replaybench.controllers.losses.temporal_difference import Experiences
-from replaybench.controllers.networks.mlp import PopulationMLP, Scheme, Shape
+from replaybench.controllers.networks.mlp import PopulationMLP, Shape
 from replaybench.controllers.networks.network import Networks, PolicyHead, TrainState
 from replaybench.controllers.registry import name_of
 from replaybench.data.batch import SQUARED, CriticLoss, TraceRule
@@ -33,14 +40,6 @@ from replaybench.runtime.errors import UserError
 
 Arrays = dict[str, np.ndarray]
 _ONE_STEP: Final = np.empty((0, 0), np.int64)
-
-
-class Initial(TypedDict, total=False):
-    """The arguments of `PopulationMLP.initialise`, which draws the initial weights of networks."""
-
-    scheme: Scheme
-    output_scale: float
-    output_bound: float | None
 
 
 class Learner:
@@ -54,7 +53,6 @@ class Learner:
         shapes: Shape of each network by name. Weights are drawn in this order. The first network must be the policy's.
         rates: Learning rate of each network by name.
         targets: Names of the networks that have a target network.
-        initial: Arguments of `PopulationMLP.initialise`, which draws the initial weights.
 
     Raises:
         UserError: The learner does not support the plant's actions or ReF-ER.
@@ -100,7 +98,6 @@ class Learner:
         shapes: Mapping[str, Shape],
         rates: Mapping[str, float],
         targets: Iterable[str] = (),
-        **initial: Unpack[Initial],
     ) -> None:
         task, members, dtype = setting.task, len(setting.members), setting.dtype
         actions = Actions("this plant", task.action_size, task.action_choices)
@@ -112,7 +109,7 @@ class Learner:
         self.networks = Networks(recurrent, shapes, rates, targets, config.adam, members, dtype)
         stream = setting.stream("initialisation")
         for network in self.networks.values():
-            network.initialise(stream, **initial)
+            network.initialise(stream)
         self.networks.copy_to_targets()
         self.memory = Memory(recurrent, self.networks)
         policy = next(iter(shapes))
@@ -324,11 +321,6 @@ class Learner:
         updates of M members with B samples each.
         """
         raise NotImplementedError
-
-    def update_all(self, batches: Iterable[Batch]) -> None:
-        """Update the networks on several batches in turn, and draw each batch after the update before it."""
-        for batch in batches:
-            self.update(batch)
 
     # Saving
 

@@ -88,8 +88,7 @@ def update_phase(agent: Learner, replay: Replay, updates: int, progress: float, 
         replay.sample(Context(first, updates, progress, state), min(chunk, updates - first))
         for first, state in zip(range(0, updates, chunk), states, strict=False)
     )
-    if not replay.uses_feedback:
-        agent.update_all(batches)
-        return
     for batch in batches:
-        replay.annotate(batch, agent.update(batch))
+        annotations = agent.update(batch)
+        if replay.uses_feedback:
+            replay.annotate(batch, annotations)

@@ -16,13 +16,19 @@ from replaybench.data.batch import CriticLoss, ReplayBatch, TraceRule, network_w
 from replaybench.replay.orders.rank_order import RankOrder, order_arrive_all, order_update_all
 from replaybench.replay.storage.columns import Columns, Indices, gather, write
 from replaybench.replay.storage.replayed import ReplayTally
-from replaybench.replay.storage.returns import n_step_returns
 from replaybench.replay.storage.slots import FIELDS, STEP, Assembly, NoiseTally, Unit, mean_over_steps
-from replaybench.replay.storage.traces import EpisodeStarts, Traces, windows
+from replaybench.replay.storage.traces import EpisodeStarts, Traces, n_step_returns, windows
 from replaybench.replay.strategies.entry import Model, RunningDrop, RunningSynth
-from replaybench.replay.strategies.interface import FEEDBACK, BufferView, Context, Draws, RunningSampling, Usage
+from replaybench.replay.strategies.interface import FEEDBACK, BufferView, Context, Draws, Usage
 from replaybench.replay.strategies.mixed import FixedExperiences, RunningMix
-from replaybench.replay.strategies.strategy import Strategy, check_drawn, check_state_dict, choose_slots, is_built_in
+from replaybench.replay.strategies.strategy import (
+    Strategy,
+    check_drawn,
+    check_feedback,
+    check_state_dict,
+    choose_slots,
+    is_built_in,
+)
 from replaybench.runtime.arrays import Bools, Floats32, Integers
 from replaybench.runtime.errors import UserError, unknown
 from replaybench.runtime.kernel import kernel
@@ -187,10 +193,7 @@ class Replay:
         self.mix = RunningMix(strategy.mix, view, fixed, n_step, discount) if strategy.mix else None
         self.retention = strategy.retention.start(view)
         self.sampling = strategy.sampling.start(view)
-        self._annotates = type(self.sampling).annotate is not RunningSampling.annotate
-        if self._annotates and not strategy.by_td_error:
-            name = strategy.sampling.written_name()
-            raise UserError(f'{name} has annotate, which is called only with feedback = ("td_error",) in its class')
+        check_feedback(strategy.sampling, self.sampling)
         self.weighting = strategy.weights.start(view) if strategy.weights else None
         self._user_sampling = not is_built_in(self.sampling)
         noise = [fields[name] for name in FIELDS if name in fields]
@@ -377,7 +380,7 @@ class Replay:
             size = mean_over_steps(size, batch.length)
         if "td_error" in self.orders:
             order_update_all(self.orders["td_error"].state, live, size)
-        if self._annotates:
+        if "td_error" in self.strategy.sampling.feedback:
             self.sampling.annotate(live, size)
 
     def forget_errors(self) -> None:

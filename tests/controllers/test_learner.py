@@ -11,8 +11,14 @@ import pytest
 from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
 from replaybench.controllers.algorithms.sac import SAC, SACConfig
 from replaybench.controllers.algorithms.td3 import TD3, TD3BC, TD3BCConfig, TD3Config
-from replaybench.controllers.interface.agent import LearnerSetting, NormaliseConfig, ObservationNormaliser, RewardScale
-from replaybench.controllers.interface.discrete import MOST, ActionLevels
+from replaybench.controllers.interface.agent import (
+    MOST,
+    ActionLevels,
+    LearnerSetting,
+    NormaliseConfig,
+    ObservationNormaliser,
+    RewardScale,
+)
 from replaybench.controllers.registry import LEARNERS, SETTING_WORDS, load_learner
 from replaybench.experiments.study_record import flat
 from replaybench.replay.strategies.strategy import ReFER

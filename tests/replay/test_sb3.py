@@ -23,7 +23,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from replaybench.replay.sb3.buffer import FEEDBACK, StrategyReplayBuffer
 from replaybench.replay.sb3.learners import StrategyDDPG, StrategyLearner, StrategySAC, StrategyTD3
-from replaybench.replay.storage.returns import n_step_returns
+from replaybench.replay.storage.traces import n_step_returns
 from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.errors import UserError
 from tests.helpers.tiers import slow

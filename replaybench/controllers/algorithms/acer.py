@@ -7,13 +7,14 @@ bias. The gradient is projected into a trust region around an average policy.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.controllers.algorithms.segments import (
+    ACERNumbers,
     ACERSettings,
     Segments,
     as_segments,
@@ -66,57 +67,24 @@ class ACERConfig(ACERSettings):
     trajectory_weights: bool = False
 
 
-class ACERNumbers(NamedTuple):
-    """The settings of ACER as numbers, for compiled updates.
-
-    The weights ρ̄ in returns are min(cap, ρ^power), with separate values for critic and policy. `control` is 1.0 if
-    returns use Q and V, else 0.0. Importance weights other than ρ̄ are truncated at `bound`, the paper's c.
-    `correct_from` is c in the bias correction: `bound`, or ∞ with trajectory weights, which are not corrected.
-    """
-
-    discount: float
-    sigma: float
-    samples: int
-    log_bound: float
-    power: float
-    cap: float
-    policy_power: float
-    policy_cap: float
-    control: float
-    bound: float
-    correct_from: float
-    carry: float
-    delta: float
-    tau: float
-    dueling: bool
-    trajectory: bool
-
-
 def numbers_of(config: ACERConfig, task: Task) -> ACERNumbers:
     """Return the settings of ACER as numbers, for compiled updates on a task."""
-    power, cap, policy = 1.0 / task.action_size, 1.0, config.policy_return == "opc"
-    if config.trajectory_weights:
-        power = 0.0
+    numbers, trajectory = config.numbers(task.discount), config.trajectory_weights
+    power, policy = 1.0 / task.action_size, config.policy_return == "opc"
+    if trajectory:
+        numbers, power = numbers._replace(cap=1.0, control=0.0), 0.0
     elif not config.retrace:
-        power, cap, policy = 1.0, np.inf, False
-    bound = config.truncate_at if config.truncation else np.inf
-    return ACERNumbers(
-        discount=task.discount,
+        power, policy = 1.0, False
+    return numbers._replace(
         sigma=config.sigma,
         samples=config.samples if config.dueling else 0,
-        log_bound=config.log_ratio_bound,
         power=power,
-        cap=cap,
         policy_power=0.0 if policy else power,
-        policy_cap=1.0 if policy else cap,
-        control=float(config.retrace and not config.trajectory_weights),
-        bound=bound,
-        correct_from=np.inf if config.trajectory_weights else bound,
-        carry=float(config.trajectory_weights),
-        delta=config.delta if config.trust_region else np.inf,
-        tau=1.0 - config.average,
+        policy_cap=1.0 if policy else numbers.cap,
+        correct_from=np.inf if trajectory else numbers.bound,
+        carry=float(trajectory),
         dueling=config.dueling,
-        trajectory=config.trajectory_weights,
+        trajectory=trajectory,
     )
 
 
@@ -134,13 +102,14 @@ class ACER(Learner):
 
     def __init__(self, config: ACERConfig, setting: LearnerSetting) -> None:
         s, a, rate = setting.task.observation_size, setting.task.action_size, config.critic_rate
+        plain = Shape((), output_scale=config.output_scale)
         shapes = {
-            "policy": Shape((s, *config.policy_hidden, a), tanh=True),
-            "value": Shape((s, *config.value_hidden, 1)),
-            "advantage": Shape((s, *config.advantage_hidden, 1), actions=a, inject=0),
+            "policy": replace(plain, sizes=(s, *config.policy_hidden, a), tanh=True),
+            "value": replace(plain, sizes=(s, *config.value_hidden, 1)),
+            "advantage": replace(plain, sizes=(s, *config.advantage_hidden, 1), actions=a, inject=0),
         }
         rates = {"policy": config.policy_rate, "value": rate, "advantage": rate}
-        super().__init__(config, setting, shapes, rates, targets=["policy"], output_scale=config.output_scale)
+        super().__init__(config, setting, shapes, rates, targets=["policy"])
         self.policy_network, self.value_network, self.advantage = self.networks.values()
         self.numbers = numbers_of(config, setting.task)
         self.fields, self.draws = {"behaviour_mean": a}, setting.stream("update")

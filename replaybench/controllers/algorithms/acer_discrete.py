@@ -6,11 +6,11 @@ episode, one update uses this episode (Algorithm 1). Updates on replayed segment
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from replaybench.controllers.algorithms.segments import (
+    ACERNumbers,
     ACERSettings,
     Segments,
     as_segments,
@@ -24,8 +24,7 @@ from replaybench.controllers.algorithms.segments import (
     traces,
     truncated_weights,
 )
-from replaybench.controllers.interface.agent import Batch, LearnerSetting
-from replaybench.controllers.interface.discrete import ActionLevels, DiscreteConfig
+from replaybench.controllers.interface.agent import ActionLevels, Batch, DiscreteConfig, LearnerSetting
 from replaybench.controllers.interface.noise import Explored, PolicyDraws, draw_uniform
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.networks.adam import adam_step, track
@@ -64,37 +63,6 @@ class ACERDiscreteConfig(ACERSettings, DiscreteConfig):
     on_policy: bool = True
 
 
-class ACERDiscreteNumbers(NamedTuple):
-    """The settings of discrete ACER as numbers, for compiled updates.
-
-    The weights ρ̄ in returns are min(cap, ρ). `control` is 1.0 if returns use Q and V, else 0.0. Importance weights in
-    the policy gradient are truncated at `bound`, the paper's c.
-    """
-
-    discount: float
-    entropy: float
-    log_bound: float
-    cap: float
-    control: float
-    bound: float
-    delta: float
-    tau: float
-
-
-def numbers_of(config: ACERDiscreteConfig, discount: float) -> ACERDiscreteNumbers:
-    """Return the settings of discrete ACER as numbers, for compiled updates."""
-    return ACERDiscreteNumbers(
-        discount=discount,
-        entropy=config.entropy,
-        log_bound=config.log_ratio_bound,
-        cap=1.0 if config.retrace else np.inf,
-        control=float(config.retrace),
-        bound=config.truncate_at if config.truncation else np.inf,
-        delta=config.delta if config.trust_region else np.inf,
-        tau=1.0 - config.average,
-    )
-
-
 class ACERDiscrete(Learner):
     """Actor-critic with experience replay (ACER, Wang et al. 2017) for discrete actions.
 
@@ -118,11 +86,12 @@ class ACERDiscrete(Learner):
         task = setting.task
         self.table = ActionLevels(config.levels, task.action_size, task.action_choices).table
         s, n = task.observation_size, len(self.table)
-        shapes = {"policy": Shape((s, *config.policy_hidden, n)), "critic": Shape((s, *config.critic_hidden, n))}
+        hidden = {"policy": config.policy_hidden, "critic": config.critic_hidden}
+        shapes = {name: Shape((s, *widths, n), output_scale=config.output_scale) for name, widths in hidden.items()}
         rates = {"policy": config.policy_rate, "critic": config.critic_rate}
-        super().__init__(config, setting, shapes, rates, targets=["policy"], output_scale=config.output_scale)
+        super().__init__(config, setting, shapes, rates, targets=["policy"])
         self.policy_network, self.critic = self.networks.values()
-        self.numbers = numbers_of(config, task.discount)
+        self.numbers = config.numbers(task.discount)
         self.fields, self.exploration = {"choice": 1, "behaviour": n}, PolicyDraws(setting, 1, draw_uniform)
         batch = config.batch_size * (config.segment + 1)
         self._policy, self._critic = (self.train_state(name, batch) for name in shapes)
@@ -180,7 +149,7 @@ class ACERDiscrete(Learner):
         first, dtype, delta = self.begin_updates(batch), self.setting.dtype, self.empty_per_sample(batch)
         choice, behaviour = rows(batch, "choice", dtype)[:, :, 0].astype(np.int64), rows(batch, "behaviour", dtype)
         data = as_segments(batch, self.normaliser, dtype)
-        _update(self._policy, self._critic, data, choice, behaviour, self.numbers, first, delta)
+        _update(self._policy, self._critic, data, choice, behaviour, self.numbers, self.config.entropy, first, delta)
         return {"td_error": delta}
 
 
@@ -253,7 +222,7 @@ def to_logits(pi: Floats, z: Floats, scale: float, d_logits: AnyFloats) -> None:
 @kernel
 def _update(
     policy: TrainState, critic: TrainState, data: Segments, choice: Integers, behaviour: AnyFloats,
-    numbers: ACERDiscreteNumbers, first: int, td_error: AnyFloats,
+    numbers: ACERNumbers, entropy: float, first: int, td_error: AnyFloats,
 ) -> None:  # fmt: skip
     """Update the networks of every member by Algorithm 2 of Wang et al. (2017), whose symbols the code uses.
 
@@ -274,7 +243,7 @@ def _update(
         probabilities(logits, pi, log_pi)
         evaluate(critic.network, m, critic.tape, observation, nothing, q)
         done, mu, error = choice[row], behaviour[row], td_error[row]
-        gradients(data, row, done, mu, pi, log_pi, pi_average, q, numbers, d_logits, d_q, error)
+        gradients(data, row, done, mu, pi, log_pi, pi_average, q, numbers, entropy, d_logits, d_q, error)
         differentiate(policy.network, m, policy.tape, d_logits, True, nothing)
         adam_step(policy.network, m, policy.adam, step, rate)
         differentiate(critic.network, m, critic.tape, d_q, True, nothing)
@@ -285,7 +254,7 @@ def _update(
 @kernel
 def gradients(
     data: Segments, row: int, choice: Integers, behaviour: AnyFloats, pi: Floats, log_pi: Floats,
-    pi_average: Floats, q: AnyFloats, numbers: ACERDiscreteNumbers, d_logits: AnyFloats, d_q: AnyFloats,
+    pi_average: Floats, q: AnyFloats, numbers: ACERNumbers, entropy: float, d_logits: AnyFloats, d_q: AnyFloats,
     td_error: AnyFloats,
 ) -> None:  # fmt: skip
     """Write one batch's gradients with respect to logits and Q to `d_logits` and `d_q`, and fill `td_error` `[B]`."""
@@ -315,7 +284,7 @@ def gradients(
         for t in range(own):
             r, done = first + t, choice[first + t]
             likely = weight[t] * (ret[t] - v[r])
-            policy_gradient(pi[r], log_pi[r], behaviour[r], q[r], done, likely, numbers.bound, numbers.entropy, g)
+            policy_gradient(pi[r], log_pi[r], behaviour[r], q[r], done, likely, numbers.bound, entropy, g)
             for i in range(n):
                 k[i] = -pi_average[r, i] / at_least(pi[r, i])
             project(g, k, numbers.delta)

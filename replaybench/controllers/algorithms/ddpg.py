@@ -1,7 +1,7 @@
 """Deep deterministic policy gradient, as in de Bruin et al. (2018, section 3.2 and appendix B.1)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -99,11 +99,12 @@ class DDPG(Learner):
     supports_losses = True
 
     def __init__(self, config: DDPGConfig, setting: LearnerSetting) -> None:
-        s, a, norm = setting.task.observation_size, setting.task.action_size, config.layer_norm
-        actor = Shape((s, *config.actor_hidden, a), tanh=True, layer_norm=norm)
-        critic = Shape((s, *config.critic_hidden, 1), actions=a, inject=config.action_layer, layer_norm=norm)
+        s, a = setting.task.observation_size, setting.task.action_size
+        plain = Shape((), layer_norm=config.layer_norm, output_bound=config.output_bound)
+        actor = replace(plain, sizes=(s, *config.actor_hidden, a), tanh=True)
+        critic = replace(plain, sizes=(s, *config.critic_hidden, 1), actions=a, inject=config.action_layer)
         shapes, rates = {"actor": actor, "critic": critic}, {"actor": config.actor_rate, "critic": config.critic_rate}
-        super().__init__(config, setting, shapes, rates, targets=shapes, output_bound=config.output_bound)
+        super().__init__(config, setting, shapes, rates, targets=shapes)
         self.actor, self.critic = self.networks.values()
         adam = self.networks.adams["critic"]._replace(l2=config.l2, coupled=config.l2_form != "decoupled")
         if config.l2_form == "weights" and isinstance(self.critic, PopulationMLP):

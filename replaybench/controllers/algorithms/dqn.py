@@ -4,8 +4,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from replaybench.controllers.interface.agent import AdamConfig, Batch, LearnerSetting, Schedule
-from replaybench.controllers.interface.discrete import ActionLevels, DiscreteConfig
+from replaybench.controllers.interface.agent import (
+    ActionLevels,
+    AdamConfig,
+    Batch,
+    DiscreteConfig,
+    LearnerSetting,
+    Schedule,
+)
 from replaybench.controllers.interface.noise import Explored, PolicyDraws, decayed, draw_uniform
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.losses.temporal_difference import (

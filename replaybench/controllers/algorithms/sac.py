@@ -96,7 +96,7 @@ class SAC(Learner):
 
     def _advance(self, observation: AnyFloats, active: Bools) -> None:
         if self.warming_up:
-            self.random_actions.draw(active)
+            self.random_actions.advance(observation, active)
         else:
             super()._advance(observation, active)
 

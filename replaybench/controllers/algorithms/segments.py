@@ -15,6 +15,32 @@ from replaybench.runtime.errors import UserError
 from replaybench.runtime.kernel import kernel
 
 
+class ACERNumbers(NamedTuple):
+    """The settings of ACER as numbers, for compiled updates. Those after `tau` are only for continuous actions.
+
+    The weights ρ̄ in returns are min(cap, ρ^power), with separate values for critic and policy. `control` is 1.0 if
+    returns use Q and V, else 0.0. Importance weights other than ρ̄ are truncated at `bound`, the paper's c.
+    `correct_from` is c in the bias correction: `bound`, or ∞ with trajectory weights, which are not corrected.
+    """
+
+    discount: float
+    log_bound: float
+    cap: float
+    control: float
+    bound: float
+    delta: float
+    tau: float
+    sigma: float = 0.0
+    samples: int = 0
+    power: float = 1.0
+    policy_power: float = 1.0
+    policy_cap: float = 1.0
+    correct_from: float = 1.0
+    carry: float = 0.0
+    dueling: bool = False
+    trajectory: bool = False
+
+
 @dataclass(frozen=True, kw_only=True)
 class ACERSettings(LearnerConfig):
     """Settings that ACER has for continuous and for discrete actions.
@@ -54,6 +80,18 @@ class ACERSettings(LearnerConfig):
             warmup_episodes=self.warmup_episodes,
             on_policy=self.on_policy,
             target_rate=1.0 - self.average,
+        )
+
+    def numbers(self, discount: float) -> ACERNumbers:
+        """Return the settings as numbers, for compiled updates."""
+        return ACERNumbers(
+            discount,
+            self.log_ratio_bound,
+            cap=1.0 if self.retrace else np.inf,
+            control=float(self.retrace),
+            bound=self.truncate_at if self.truncation else np.inf,
+            delta=self.delta if self.trust_region else np.inf,
+            tau=1.0 - self.average,
         )
 
 

@@ -73,7 +73,7 @@ class TD3(Learner):
         # Exploration also advances during warm-up, because an episode may outlast the warm-up.
         super()._advance(observation, active)
         if self.warming_up:
-            self.random_actions.draw(active)
+            self.random_actions.advance(observation, active)
 
     def perturb(self, observation: AnyFloats) -> Explored:
         if self.warming_up:

@@ -26,24 +26,11 @@ from replaybench.controllers.losses.refer import (
 from replaybench.controllers.losses.temporal_difference import Experiences
 from replaybench.controllers.networks.adam import adam_step, make_adam
 from replaybench.controllers.networks.mlp import Shape
-from replaybench.controllers.networks.network import (
-    AnyTape,
-    Approximator,
-    Inputs,
-    PolicyHead,
-    TrainState,
-    differentiate,
-    evaluate,
-    of_member,
-    of_samples,
-)
+from replaybench.controllers.networks.network import PolicyHead, TrainState, differentiate, evaluate, of_member
 from replaybench.runtime import elementwise
 from replaybench.runtime.arrays import AnyFloats, Bools, Floats
 from replaybench.runtime.configuration import Episodes, Positive, Widths
 from replaybench.runtime.kernel import kernel
-
-SUCCESSORS = 16
-"""Number of truncated steps whose next states are evaluated at a time. A batch contains few truncated steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,14 +84,14 @@ class VRACER(Learner):
     def __init__(self, config: VRACERConfig, setting: LearnerSetting) -> None:
         task, a, rate = setting.task, setting.task.action_size, config.learning_rate
         outputs = 1 + 2 * a if config.sigma == "network" else 1 + a
-        shapes = {"network": Shape((task.observation_size, *config.hidden, outputs), activation=config.activation)}
-        super().__init__(config, setting, shapes, {"network": rate}, scheme="xavier", output_scale=0.1)
+        sizes = task.observation_size, *config.hidden, outputs
+        shape = Shape(sizes, activation=config.activation, scheme="xavier", output_scale=0.1)
+        super().__init__(config, setting, {"network": shape}, {"network": rate})
         self.network, self.deviation = self.networks["network"], self.free_numbers(math.log(config.first_sigma), a)
         self.networks["log_sigma"], spread_rate = self.deviation, 0.0 if config.sigma == "fixed" else rate
         self.networks.adams["log_sigma"] = make_adam(self.deviation.parameters, spread_rate, config.adam)
         self._spread = self.train_state("log_sigma", 1)
         self._policy = self.train_state("network")
-        self._successors = self.memory.tape("network", SUCCESSORS)
         factor = self.normaliser.rewards.factor
         members, refer = len(setting.members), self.density.refer
         self.traces: StoredReturns = StoredReturns(refer, self.steps, members, task.discount, factor)
@@ -186,9 +173,8 @@ class VRACER(Learner):
         delta, rho, value, bootstrap = (np.zeros(batch.weight.shape, self.setting.dtype) for _ in range(4))
         assert batch.traces is not None
         form = HeadForm(config.sigma != "network", config.bounded)
-        nets = self._policy, self._successors, self._spread
         x, rules = self.experiences(batch, first), self.density.refer.rules(first)
-        _update(*nets, form, x, batch.traces, rules, first, delta, rho, value, bootstrap)
+        _update(self._policy, self._spread, form, x, batch.traces, rules, first, delta, rho, value, bootstrap)
         return {"td_error": delta, "rho": rho, "value": value, "bootstrap": bootstrap}
 
     def load_weights(self, weights: Mapping[str, NDArray[np.generic]]) -> None:
@@ -242,7 +228,7 @@ class FirstValue:
 
 @kernel
 def _update(
-    net: TrainState, successor_tape: AnyTape, deviation: TrainState, form: HeadForm, x: Experiences, traces: AnyFloats,
+    net: TrainState, deviation: TrainState, form: HeadForm, x: Experiences, traces: AnyFloats,
     rules: Rules, step: int, delta: AnyFloats, rho: AnyFloats, value: AnyFloats, bootstrap: AnyFloats,
 ) -> None:  # fmt: skip
     """Do update number `step` (from 1) of every member with stored returns, and fill the last four arrays `[M, B]`."""
@@ -253,8 +239,10 @@ def _update(
     mean, log_sigma, d_mean, d_log_sigma = np.empty((4, batch, actions), outputs.dtype)
     nothing = np.empty((batch, 0), outputs.dtype)
     for m in range(x.action.shape[0]):
-        s_t, beta = of_member(x.next_observation, m), rules.beta[m]
-        _successor_values(network, m, successor_tape, s_t, traces[m], width, bootstrap[m])
+        beta, truncated = rules.beta[m], traces[m, :, TRUNCATED] > 0
+        if truncated.any():  # in few batches
+            evaluate(network, m, net.tape, of_member(x.next_observation, m), nothing, outputs)
+            bootstrap[m] = np.where(truncated, outputs[:, 0], 0)
         evaluate(network, m, net.tape, of_member(x.observation, m), nothing, outputs)
         read_policy(outputs, deviation.network.parameters[m], form, mean, log_sigma)
         importance_weights(x.action[m], mean, log_sigma, x.mu_mean[m], x.mu_log_sigma[m], rho[m])
@@ -340,24 +328,3 @@ def read_policy(outputs: AnyFloats, first: AnyFloats, form: HeadForm, mean: AnyF
         for i in range(actions):
             mean[b, i] = np.tanh(outputs[b, 1 + i]) if form.bounded else outputs[b, 1 + i]
             log_sigma[b, i] = first[i] if form.free else first[i] + outputs[b, 1 + actions + i]
-
-
-@kernel
-def _successor_values(
-    network: Approximator, m: int, tape: AnyTape, then: Inputs, traces: AnyFloats, width: int, value: AnyFloats
-) -> None:
-    """Write V(s′) to `value` for samples after which the episode was truncated. Other entries stay unchanged."""
-    kind = network.parameters.dtype
-    samples, outputs = np.empty(SUCCESSORS, np.int64), np.empty((SUCCESSORS, width), kind)
-    nothing = np.empty((SUCCESSORS, 0), kind)
-    found, b = 0, 0
-    while b < value.size:
-        if traces[b, TRUNCATED] > 0:
-            samples[found] = b
-            found += 1
-        b += 1
-        if found == SUCCESSORS or (b == value.size and found > 0):
-            evaluate(network, m, tape, of_samples(then, samples[:found]), nothing[:found], outputs[:found])
-            for i in range(found):
-                value[samples[i]] = outputs[i, 0]
-            found = 0

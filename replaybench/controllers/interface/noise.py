@@ -76,8 +76,10 @@ def draw_uniform(stream: NDArray[np.uint64], active: Bools, drawn: Floats) -> No
 class PolicyDraws(Exploration):
     """The random numbers of stochastic policies, in the array `drawn` `[M, width]` for M members."""
 
-    def __init__(self, setting: LearnerSetting, width: int, draw: Callable[..., None] = draw_normal) -> None:
-        self.stream, self._draw = setting.stream("exploration"), draw
+    def __init__(
+        self, setting: LearnerSetting, width: int, draw: Callable[..., None] = draw_normal, purpose: str = "exploration"
+    ) -> None:
+        self.stream, self._draw = setting.stream(purpose), draw
         self.drawn = np.zeros((len(setting.members), width))
 
     def advance(self, observation: AnyFloats, active: Bools) -> None:
@@ -245,25 +247,17 @@ def truncated_normal(uniform: Floats, bound: float) -> Floats:
     return within
 
 
-class RandomActions:
+class RandomActions(PolicyDraws):
     """Uniformly random actions of every member, for the episodes before the first update.
 
     An untrained policy stays near its mean, whereas uniform actions cover the whole range.
     """
 
     def __init__(self, setting: LearnerSetting) -> None:
-        self.stream = setting.stream("warm-up")
-        self._uniform = np.full((len(setting.members), setting.task.action_size), 0.5)
-
-    @property
-    def action(self) -> Floats32:
-        """Latest action of each member, uniform in [−1, 1]; float32, shape `[M, A]`."""
-        return (2.0 * self._uniform - 1.0).astype(np.float32)
-
-    def draw(self, active: Bools) -> None:
-        """Draw a new action for each active member."""
-        draw_uniform(self.stream.state, active, self._uniform)
+        super().__init__(setting, setting.task.action_size, draw_uniform, "warm-up")
+        self.drawn[:] = 0.5
 
     def explored(self, greedy: AnyFloats) -> Explored:
-        """Return the latest random action of each member, and the distance from the `greedy` action."""
-        return Explored(self.action, np.abs(self.action - greedy).sum(axis=1).astype(np.float32))
+        """Return the latest random action of each member in [−1, 1], and the distance from the `greedy` action."""
+        action = (2.0 * self.drawn - 1.0).astype(np.float32)
+        return Explored(action, np.abs(action - greedy).sum(axis=1).astype(np.float32))

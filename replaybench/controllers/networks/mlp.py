@@ -165,6 +165,10 @@ class Shape:
         tanh: Whether tanh is applied to the outputs, which are linear otherwise.
         activation: Activation function of hidden layers.
         layer_norm: Whether hidden layers are normalised before their activation (Ba, Kiros & Hinton 2016).
+        scheme: Rule for the bound of initial weights. It is 1/√inputs for `fan_in`, or √(6 / (inputs + outputs)) for
+            `xavier` (Glorot & Bengio 2010, eq. 16).
+        output_scale: Factor on the initial weights of the last layer, which is 0.1 in Novati & Koumoutsakos (2019).
+        output_bound: Bound of the last layer's initial weights and biases, which is 3e-3 in Lillicrap et al. (2016).
     """
 
     sizes: tuple[int, ...]
@@ -173,6 +177,9 @@ class Shape:
     tanh: bool = False
     activation: Activation = "relu"
     layer_norm: bool = False
+    scheme: Scheme = "fan_in"
+    output_scale: float = 1.0
+    output_bound: float | None = None
 
     @property
     def layers(self) -> list[tuple[int, int]]:
@@ -215,34 +222,26 @@ class PopulationMLP:
         plan, index = np.array(rows, np.int64), ACTIVATIONS.index(shape.activation)
         self.network = Network(self.parameters, self.gradient, plan, shape.inject, shape.actions, index, shape.tanh)
 
-    def initialise(
-        self, stream: Stream, scheme: Scheme = "fan_in", output_scale: float = 1.0, output_bound: float | None = None
-    ) -> None:
+    def initialise(self, stream: Stream) -> None:
         """Draw weights uniformly, and set biases and shifts to zero and gains to one.
 
-        De Bruin et al. (2018) do not state their initial weights. The default `fan_in` is Torch's, but with zero
-        biases. With random biases, untrained policies push to one side at rest, and some never swing the pendulum up.
-
-        Args:
-            stream: Random stream, from which one number is drawn per parameter.
-            scheme: Rule for the bound of weights. It is 1/√inputs for `fan_in`, or √(6 / (inputs + outputs)) for
-                `xavier` (Glorot & Bengio 2010, eq. 16).
-            output_scale: Factor on the weights of the last layer, which is 0.1 in Novati & Koumoutsakos (2019).
-            output_bound: Bound of the last layer's weights and biases, which is 3e-3 in Lillicrap et al. (2016).
+        One number is drawn per parameter. De Bruin et al. (2018) do not state their initial weights. The default
+        `fan_in` is Torch's, but with zero biases. With random biases, untrained policies push to one side at rest, and
+        some never swing the pendulum up.
         """
         draws = stream.uniform(self.shape.parameter_count) * 2.0 - 1.0
         self.parameters[:] = 0.0
         for inputs, outputs, offset, _, normal_row in self.network.plan[:-1]:
             bias = offset + (inputs - 1) * outputs
-            fan = inputs - 1 if scheme == "fan_in" else (inputs - 1 + outputs) / 6
+            fan = inputs - 1 if self.shape.scheme == "fan_in" else (inputs - 1 + outputs) / 6
             self.parameters[:, offset:bias] = draws[:, offset:bias] / np.sqrt(fan)
             if normal_row >= 0:
                 self.parameters[:, bias + outputs : bias + 2 * outputs] = 1.0
         # After the loop this is the last layer.
         last = slice(offset, bias)
-        if output_bound is not None:
-            self.parameters[:, offset:] = draws[:, offset:] * output_bound
-        self.parameters[:, last] *= output_scale
+        if self.shape.output_bound is not None:
+            self.parameters[:, offset:] = draws[:, offset:] * self.shape.output_bound
+        self.parameters[:, last] *= self.shape.output_scale
 
     def named_weights(self, name: str) -> dict[str, AnyFloats]:
         """Return views of the weights `[M, in, out]` and biases `[M, out]` of all layers, by name.

@@ -26,7 +26,7 @@ from replaybench.controllers.networks.recurrent import (
     differentiate_recurrent,
     evaluate_recurrent,
 )
-from replaybench.runtime.arrays import AnyFloats, Floats32, Integers
+from replaybench.runtime.arrays import AnyFloats, Floats32
 from replaybench.runtime.configuration import Number, Settings, Units, Within
 
 
@@ -161,11 +161,6 @@ def of_member(x: Inputs, m: int) -> Inputs:
     raise NotImplementedError
 
 
-def of_samples(x: Inputs, samples: Integers) -> Inputs:
-    """Return copies of a network's inputs for the given samples (compiled code only)."""
-    raise NotImplementedError
-
-
 @overload(evaluate, strict=False)
 def _evaluate(net: Type, m: Type, tape: Type, x: Type, action: Type, out: Type) -> Callable[..., None]:
     chosen = evaluate_mlp if _is(net, Network) else evaluate_recurrent
@@ -185,13 +180,6 @@ def _of_member(x: Type, m: Type) -> Callable[..., Inputs]:
     if _is(x, Histories):
         return lambda x, m: Histories(x.observation[m], x.length[m], x.memory[m])
     return lambda x, m: x[m]
-
-
-@overload(of_samples, strict=False)
-def _of_samples(x: Type, samples: Type) -> Callable[..., Inputs]:
-    if _is(x, Histories):
-        return lambda x, samples: Histories(x.observation[samples], x.length[samples], x.memory[samples])
-    return lambda x, samples: x[samples]
 
 
 def _is(numba_type: Type, cls: type) -> bool:

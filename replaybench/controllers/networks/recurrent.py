@@ -26,7 +26,6 @@ from replaybench.controllers.networks.mlp import (
     MOST_TAPES,
     Network,
     PopulationMLP,
-    Scheme,
     Shape,
     Tape,
     differentiate_mlp,
@@ -136,12 +135,10 @@ class PopulationRecurrent:
         )
         self._trunk.parameters, self._head.parameters = self.parameters[:, :offset], self.parameters[:, offset:]
 
-    def initialise(
-        self, stream: Stream, scheme: Scheme = "fan_in", output_scale: float = 1.0, output_bound: float | None = None
-    ) -> None:
+    def initialise(self, stream: Stream) -> None:
         """Draw the weights of the LSTM, then those of the fully connected layers as `PopulationMLP.initialise` does."""
         self._trunk.initialise(stream)
-        self._head.initialise(stream, scheme, output_scale, output_bound)
+        self._head.initialise(stream)
 
     def named_weights(self, name: str) -> dict[str, AnyFloats]:
         """Return views of the LSTM's parameters, named `{name}.trunk.…`, and of the others, named `{name}.head.…`."""

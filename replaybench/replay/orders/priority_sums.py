@@ -8,11 +8,11 @@ is rebuilt from saved leaves draws the same samples as the saved one. A tree nee
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from replaybench.runtime.arrays import Floats, Floats32, Integers, Integers32, aligned_zeros
+from replaybench.runtime.arrays import AnyFloats, Floats, Floats32, Integers, Integers32, aligned_zeros
 from replaybench.runtime.kernel import kernel
 
 FAN: Final = 16
@@ -53,7 +53,7 @@ def make_sums(members: int, positions: int) -> SumState:
 
 
 @kernel
-def _add_up(values: Any, m: int, start: int) -> float:
+def _add_up(values: AnyFloats, m: int, start: int) -> float:
     """Return the sum of sixteen numbers, which are always added in the same order."""
     a, b, c, d = 0.0, 0.0, 0.0, 0.0
     for j in range(start, start + 16, 4):
@@ -82,7 +82,7 @@ def sum_set(state: SumState, m: int, position: int, priority: float) -> None:
 
 
 @kernel
-def _pass(values: Any, m: int, start: int, target: float) -> tuple[int, float]:
+def _pass(values: AnyFloats, m: int, start: int, target: float) -> tuple[int, float]:
     """Return how many cumulative sums of sixteen numbers are at most `target`, and the remainder of `target`.
 
     If `target` exceeds the sum of all numbers because of rounding, return the index of the last positive number, and

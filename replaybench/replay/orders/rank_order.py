@@ -12,7 +12,7 @@ happens at most once in N/5 insertions. Keys and nodes take at most 21 bytes per
 age.
 """
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -311,7 +311,7 @@ class RankOrder:
         """Return the keys of the first `slots` slots, `[M, slots]`, as an array whose parts are computed on request."""
         return LazyColumn((len(self.state.image), slots), np.dtype(np.float32), self._keys_at)
 
-    def _keys_at(self, where: Any) -> Floats32:
+    def _keys_at(self, where: tuple[int | slice, slice]) -> Floats32:
         image = self.state.image[where]
         keys: Floats32 = np.where(image >> 31, image, image ^ 0x7FFF_FFFF).view(np.float32)
         return keys

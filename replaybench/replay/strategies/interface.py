@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,19 +132,19 @@ class Term:
         return name_in_file(cls) or cls.name or cls.__name__
 
     @classmethod
-    def parameters(cls) -> dict[str, dataclasses.Field[Any]]:
+    def parameters(cls) -> dict[str, dataclasses.Field[object]]:
         """Return the fields that the strategy notation writes in brackets, by name. Keyword-only fields are last."""
         fields = sorted(dataclasses.fields(cls), key=lambda field: field.kw_only is True)
         return {field.name: field for field in fields if field.name != cls.second}
 
     @classmethod
-    def kinds(cls, parameter: str) -> tuple[Any, ...]:
+    def kinds(cls, parameter: str) -> tuple[object, ...]:
         """Return the types that the value of a parameter of the term can have."""
         hint = typing.get_type_hints(cls)[parameter]
         return typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
 
     @classmethod
-    def clear(cls, value: Any) -> bool:
+    def clear(cls, value: object) -> bool:
         """Return whether a value without a name is clearly that of the first parameter."""
         return not (isinstance(value, int | float) and cls.largest_bare < value < math.inf)
 
@@ -175,6 +175,12 @@ class Term:
             return str(value).lower()
         number = int(value) if int in self.kinds(parameter) else float(value)
         return repr(number).replace("e+", "e")  # a plus would start a modifier
+
+
+def check_exponent(term: Term, alpha: float) -> None:
+    """Raise `UserError` if α, the exponent of priorities or ranks, is negative or not finite."""
+    if not 0 <= alpha < math.inf:
+        raise UserError(f"{type(term).__name__}({alpha:g}): α must be a finite number ≥ 0")
 
 
 class Draws(NamedTuple):
@@ -295,7 +301,7 @@ class Retention(Term, ABC):
             raise UserError(f"{self.written_name()}: capacity must be {allowed}, not {self.capacity}")
 
     @classmethod
-    def parameters(cls) -> dict[str, dataclasses.Field[Any]]:
+    def parameters(cls) -> dict[str, dataclasses.Field[object]]:
         return {name: found for name, found in super().parameters().items() if cls.bounded or name != "capacity"}
 
     @abstractmethod
@@ -328,7 +334,8 @@ class RunningSampling(Drawing, ABC):
     def annotate(self, idx: Indices, td_error: Floats32) -> None:
         """Update the sampling's own priorities with absolute TD errors `[M, B]` of B samples of each member.
 
-        `Replay.annotate` calls this method, after it has updated the orders that the sampling names in `orders`.
+        `Replay.annotate` calls this method of samplings with the feedback `td_error`, after it has updated the orders
+        that the sampling names in `orders`.
 
         `idx` contains the buffer slots of the samples. Implementations skip negative entries of `idx`.
         """

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from replaybench.data.batch import Links, ReplayBatch
 from replaybench.replay.storage.columns import Columns, Indices
-from replaybench.replay.storage.returns import n_step_returns
+from replaybench.replay.storage.traces import n_step_returns
 from replaybench.replay.strategies.interface import BufferView, Drawing, Draws, Term
 from replaybench.replay.strategies.uniform import draw_uniform
 from replaybench.runtime.arrays import Floats32

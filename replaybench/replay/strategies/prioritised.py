@@ -15,9 +15,16 @@ from replaybench.replay.orders.priority_sums import SumState, make_sums, sum_fin
 from replaybench.replay.orders.rank_law import Sums, first_sums, rank_at, rank_in_segment, segment_edges
 from replaybench.replay.orders.rank_order import OrderState, order_select
 from replaybench.replay.storage.columns import Indices, State
-from replaybench.replay.strategies.interface import BufferView, Context, Draws, RunningSampling, Sampling
+from replaybench.replay.strategies.interface import (
+    BufferView,
+    Context,
+    Draws,
+    RunningSampling,
+    Sampling,
+    check_exponent,
+)
 from replaybench.replay.strategies.uniform import RunningUniform
-from replaybench.runtime.arrays import Floats32
+from replaybench.runtime.arrays import Floats32, Integers32
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.kernel import kernel
 from replaybench.runtime.streams import next_double
@@ -42,8 +49,7 @@ class PERprop(Sampling):
     largest_bare = 10.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.alpha < np.inf:
-            raise UserError(f"PERprop({self.alpha:g}): α must be a finite number ≥ 0")
+        check_exponent(self, self.alpha)
         if not 0 < self.epsilon < np.inf:
             raise UserError(f"PERprop: epsilon must be a finite number above 0, not {self.epsilon:g}")
 
@@ -73,7 +79,7 @@ class LAP(Sampling):
         return CriticLoss(1.0)
 
     def __post_init__(self) -> None:
-        _check_exponent(self)
+        check_exponent(self, self.alpha)
 
     def slot_bytes(self, in_turn: bool) -> int:
         return 5
@@ -95,7 +101,7 @@ class PAL(Sampling):
     importance_undefined = "its draws have equal chances, so all weights would be 1"
 
     def __post_init__(self) -> None:
-        _check_exponent(self)
+        check_exponent(self, self.alpha)
 
     @property
     def critic_loss(self) -> CriticLoss:
@@ -103,11 +109,6 @@ class PAL(Sampling):
 
     def start(self, view: BufferView) -> RunningSampling:
         return RunningUniform(view)
-
-
-def _check_exponent(rule: LAP | PAL) -> None:
-    if not 0 <= rule.alpha < np.inf:
-        raise UserError(f"{type(rule).__name__}({rule.alpha:g}): α must be a finite number ≥ 0")
 
 
 class RunningPERprop(RunningSampling):
@@ -118,15 +119,16 @@ class RunningPERprop(RunningSampling):
         self.rule = alpha, epsilon, floor
         self.sums = make_sums(len(view.members), view.capacity)
         self.largest = np.ones(len(view.members), np.float32)
+        self.place_of = np.empty((len(view.members), 0), np.int32)
 
     def stored(self, slots: Indices) -> None:
-        _set_largest(self.sums, self.largest, slots)
+        set_largest(self.sums, self.place_of, self.largest, slots)
 
     def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
         draw_proportional(self.sums, self.stream.state, draws)
 
     def annotate(self, idx: Indices, td_error: Floats32) -> None:
-        _set_priorities(self.sums, self.largest, idx, td_error, *self.rule)
+        set_priorities(self.sums, self.place_of, self.largest, idx, td_error, *self.rule)
 
     def state_dict(self, stored: int) -> State:
         own = {"priority": self.sums.leaf[:, :stored], "priority_largest": self.largest}
@@ -166,20 +168,32 @@ def priority_of(td_error: float, largest: Floats32, m: int, alpha: float, epsilo
 
 
 @kernel
-def _set_largest(sums: SumState, largest: Floats32, slots: Indices) -> None:
-    for m in range(slots.size):
-        if slots[m] >= 0:
-            sum_set(sums, m, slots[m], largest[m])
+def _position(place_of: Integers32, m: int, slot: int) -> int:
+    return int(place_of[m, slot]) if place_of.shape[1] else slot
 
 
 @kernel
-def _set_priorities(
-    sums: SumState, largest: Floats32, idx: Indices, td_error: Floats32, alpha: float, epsilon: float, floor: float
-) -> None:
+def set_largest(sums: SumState, place_of: Integers32, largest: Floats32, slots: Indices) -> None:
+    """Set the priority of the new experience in slot `slots[m]` (−1: none) of the m-th buffer to the largest one.
+
+    `place_of` `[M, C]` has the position of each slot in the tree. If C is 0, positions are slots.
+    """
+    for m in range(slots.size):
+        if slots[m] >= 0:
+            sum_set(sums, m, _position(place_of, m, slots[m]), largest[m])
+
+
+@kernel
+def set_priorities(
+    sums: SumState, place_of: Integers32, largest: Floats32, idx: Indices, td_error: Floats32, alpha: float,
+    epsilon: float, floor: float,
+) -> None:  # fmt: skip
+    """Set the priorities of samples in slots `idx` `[M, B]` (−1: none) from their TD errors; see `set_largest`."""
     for m in range(idx.shape[0]):
         for b in range(idx.shape[1]):
             if idx[m, b] >= 0:
-                sum_set(sums, m, idx[m, b], priority_of(td_error[m, b], largest, m, alpha, epsilon, floor))
+                priority = priority_of(td_error[m, b], largest, m, alpha, epsilon, floor)
+                sum_set(sums, m, _position(place_of, m, idx[m, b]), priority)
 
 
 @kernel
@@ -211,8 +225,7 @@ class PER(Sampling):
     largest_bare = 10.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.alpha < np.inf:
-            raise UserError(f"PER({self.alpha:g}): α must be a finite number ≥ 0")
+        check_exponent(self, self.alpha)
 
     def start(self, view: BufferView) -> RunningSampling:
         return _RunningPER(self.alpha, view)

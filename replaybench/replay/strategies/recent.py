@@ -22,11 +22,10 @@ from replaybench.replay.orders.priority_sums import (
     make_sums,
     new_cover,
     sum_rebuild,
-    sum_set,
 )
 from replaybench.replay.storage.columns import Indices, State
 from replaybench.replay.strategies.interface import BufferView, Context, Draws, RunningSampling, Sampling
-from replaybench.replay.strategies.prioritised import PERprop, priority_of, read_priority
+from replaybench.replay.strategies.prioritised import PERprop, read_priority, set_largest, set_priorities
 from replaybench.replay.strategies.weighting import IS
 from replaybench.runtime.arrays import Floats32
 from replaybench.runtime.errors import UserError
@@ -207,16 +206,16 @@ class PrioritiesByAge(RunningByAge):
 
     def __init__(self, alpha: float, epsilon: float, view: BufferView) -> None:
         super().__init__(view)
-        self.rule = alpha, epsilon
+        self.rule = alpha, epsilon, 0.0
         self.largest = np.ones(len(view.members), np.float32)
         self.sums = make_sums(len(view.members), view.capacity) if view.in_turn else self.ages.state.priority
 
     def stored(self, slots: Indices) -> None:
         super().stored(slots)
-        _set_largest(self.sums, self.ages.state, self.largest, slots)
+        set_largest(self.sums, self.ages.state.place_of, self.largest, slots)
 
     def annotate(self, idx: Indices, td_error: Floats32) -> None:
-        _set_priorities(self.sums, self.ages.state, self.largest, idx, td_error, *self.rule)
+        set_priorities(self.sums, self.ages.state.place_of, self.largest, idx, td_error, *self.rule)
 
     def state_dict(self, stored: int) -> State:
         priority = self.sums.leaf[:, :stored]
@@ -247,29 +246,6 @@ class _RunningEREPER(PrioritiesByAge):
             _draw_ring_by_priority(self.stream.state, self.sums, newest, offers, self.view.capacity, draws)
         else:
             _draw_log_by_priority(self.stream.state, self.ages.state, newest, count, draws)
-
-
-@kernel
-def _position(ages: AgeState, m: int, slot: int) -> int:
-    return int(ages.place_of[m, slot]) if ages.place_of.shape[1] else slot
-
-
-@kernel
-def _set_largest(sums: SumState, ages: AgeState, largest: Floats32, slots: Indices) -> None:
-    for m in range(slots.size):
-        if slots[m] >= 0:
-            sum_set(sums, m, _position(ages, m, slots[m]), largest[m])
-
-
-@kernel
-def _set_priorities(
-    sums: SumState, ages: AgeState, largest: Floats32, idx: Indices, td_error: Floats32, alpha: float, epsilon: float
-) -> None:
-    for m in range(idx.shape[0]):
-        for b in range(idx.shape[1]):
-            if idx[m, b] >= 0:
-                priority = priority_of(td_error[m, b], largest, m, alpha, epsilon, 0.0)
-                sum_set(sums, m, _position(ages, m, idx[m, b]), priority)
 
 
 @kernel

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from replaybench.replay.orders.rank_law import Sums, first_sums, rank_at, rank_in_segment, segment_edges
 from replaybench.replay.orders.rank_order import SIZE, OrderState, order_select
 from replaybench.replay.storage.columns import Indices, State
-from replaybench.replay.strategies.interface import BufferView, Drawing, Retention, RunningRetention
+from replaybench.replay.strategies.interface import BufferView, Drawing, Retention, RunningRetention, check_exponent
 from replaybench.runtime.arrays import Floats32, Integers, Integers32
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.kernel import kernel
@@ -104,10 +104,9 @@ class _Ranked(Retention):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        name = type(self).__name__
-        if not 0 <= self.alpha < np.inf:
-            raise UserError(f"{name}({self.alpha:g}): α must be a finite number ≥ 0")
+        check_exponent(self, self.alpha)
         if not (self.segments in ("authors", None) or (isinstance(self.segments, int) and self.segments >= 1)):
+            name = type(self).__name__
             raise UserError(f"{name}: segments must be a whole number ≥ 1, authors or none, not {self.segments}")
 
     def start_by(self, metric: str, view: BufferView) -> RunningRetention:

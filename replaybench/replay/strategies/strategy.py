@@ -233,6 +233,14 @@ def choose_slots(running: RunningRetention, offers: Indices, capacity: int, slot
         raise UserError(f"{_class_name(running)}: slots chose {wrong}, not -1 or a slot from 0 to {capacity - 1}")
 
 
+def check_feedback(rule: Sampling, running: RunningSampling) -> None:
+    """Raise `UserError` if a user's sampling rule has a method `annotate`, but no feedback `td_error`."""
+    own = not is_built_in(running) and type(running).annotate is not RunningSampling.annotate
+    if own and "td_error" not in rule.feedback:
+        name = rule.written_name()
+        raise UserError(f'{name} has annotate, which is called only with feedback = ("td_error",) in its class')
+
+
 def check_drawn(running: RunningSampling, idx: Indices, stored: Indices) -> None:
     """Raise `UserError` if a user's sampling rule drew a buffer slot that holds no experience."""
     drawn = idx.reshape(len(stored), -1)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from replaybench.controllers.algorithms import vracer
-from replaybench.controllers.algorithms.vracer import SUCCESSORS, VRACER, FirstValue, VRACERConfig
+from replaybench.controllers.algorithms.vracer import VRACER, FirstValue, VRACERConfig
 from replaybench.controllers.interface.agent import LearnerSetting, NormaliseConfig, Task
 from replaybench.controllers.losses.refer import Q_RET, TRUNCATED, ReFER
 from replaybench.replay.strategies.strategy import ReFER as Both
@@ -72,13 +72,14 @@ def test_gradients_equal_torch(sigma: str, refer: Any, beta: float) -> None:
 
 
 def test_annotations_are_what_the_traces_need() -> None:
-    """More samples are truncated than are evaluated at once."""
+    """The next states of truncated samples are evaluated, those of other samples are not."""
     agent, drawn = make(2, batch_size=80), off_policy_batch(2, 1, size=80)
     value, successor = agent.value(drawn.observation), agent.value(drawn.next_observation)
     found, truncated = agent.update(drawn), drawn.traces[:, :, TRUNCATED] > 0
     np.testing.assert_allclose(found["value"], value, rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(found["td_error"], drawn.traces[:, :, Q_RET] - value, rtol=1e-5, atol=1e-7)
-    assert (truncated.sum(axis=1) > SUCCESSORS).all()
+    assert (truncated.any(axis=1) & ~truncated.all(axis=1)).all()
+    np.testing.assert_array_equal(found["bootstrap"][~truncated], 0)
     np.testing.assert_allclose(found["bootstrap"][truncated], successor[truncated], rtol=1e-5, atol=1e-7)
 
 

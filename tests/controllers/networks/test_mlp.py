@@ -133,8 +133,8 @@ def spread(values: np.ndarray) -> float:
 
 
 def test_xavier_bounds_and_a_scaled_output() -> None:
-    network = PopulationMLP(Shape((60, 64, 32, 40), layer_norm=True), 20, np.float64)
-    network.initialise(Stream(1, range(20), "initialisation"), "xavier", output_scale=0.1)
+    network = PopulationMLP(Shape((60, 64, 32, 40), layer_norm=True, scheme="xavier", output_scale=0.1), 20, np.float64)
+    network.initialise(Stream(1, range(20), "initialisation"))
     named = network.named_weights("critic")
     for layer, (inputs, outputs) in enumerate(network.shape.layers):
         bound = np.sqrt(6 / (inputs + outputs)) * (0.1 if layer == 2 else 1.0)
@@ -147,8 +147,8 @@ def test_xavier_bounds_and_a_scaled_output() -> None:
 
 
 def test_a_bounded_output_layer_draws_its_biases_too_and_leaves_the_others() -> None:
-    bounded, plain = (PopulationMLP(Shape((6, 64, 40)), 20) for _ in range(2))
-    bounded.initialise(Stream(1, range(20), "initialisation"), output_bound=3e-3)
+    bounded, plain = (PopulationMLP(Shape((6, 64, 40), output_bound=bound), 20) for bound in (3e-3, None))
+    bounded.initialise(Stream(1, range(20), "initialisation"))
     plain.initialise(Stream(1, range(20), "initialisation"))
     ours, theirs = bounded.named_weights("n"), plain.named_weights("n")
     for part in ("weight", "bias"):
