@@ -208,20 +208,20 @@ OBSERVER_GAIN: Final = 0.2
 _QUADRATURE: Final = 7  # nodes of Gauss-Hermite quadrature on each axis
 
 
-def averaged_over_noise(solution: Solution, noise: float) -> Solution:
+def averaged_over_noise(solution: Solution, noise: Floats) -> Solution:
     """Return a copy of a solution of dynamic programming with action values Q averaged over the sensor noise.
 
     The new values are Q̄(z, a) = E[Q(z − ε, a)]. The noise ε of each normalised state has the distribution N(0, σ²),
-    where σ is `noise`. A priori, all states are assumed to be equally likely.
+    with its standard deviation σ in `noise` `[S]`. A priori, all states are assumed to be equally likely.
     """
     grid, points = solution.grid, solution.grid.points()
     places, weights = np.polynomial.hermite_e.hermegauss(_QUADRATURE)
     theta = solution.theta
-    for axis, scale in enumerate(solution.plant.state_scale[: solution.plant.equations]):  # others have no noise
+    for axis in np.flatnonzero(noise):
         averaged = np.zeros_like(theta)
         for place, weight in zip(places, weights / weights.sum(), strict=True):
             moved = points.copy()
-            moved[:, axis] += place * noise * scale
+            moved[:, axis] += place * noise[axis] * solution.plant.state_scale[axis]
             averaged += weight * grid.interpolate(theta, moved)
         theta = averaged
     return dataclasses.replace(solution, theta=theta)

@@ -249,8 +249,8 @@ def _measure_dp(plant: OdePlant, frequency: float, rule: Rule | None, env: Popul
     best_of = env.num_envs > 1 and not plant.random_episodes
     repetitions = REPETITIONS if best_of else 1
     greedy = np.array([controllers.run_episode(acting(solution.greedy, observer), env) for _ in range(repetitions)])
-    if env.sensor_noise:
-        averaged = controllers.averaged_over_noise(solution, env.sensor_noise)
+    if (noise := plant.sensor_noise(env.sensor_noise)).any():
+        averaged = controllers.averaged_over_noise(solution, noise)
         found["dp_averaged"] = _mean(acting(averaged.greedy), env)
         found["dp_observer"] = _mean(acting(solution.greedy, observer=True), env)
     return {

@@ -92,7 +92,7 @@ def reference_table(plant: Plant, frequency: float, noise: float, known: Referen
     """Return a table of the rewards of random control, dynamic programming and other reference controllers."""
     table = score_table("controller", f"{plant.name}, {frequency:g} Hz, noise {noise:g}: {metric_words(known)}")
     zero, one = (" (μ_r = 0)", " (μ_r = 1)") if known.usable else ("", "")
-    best_of = noise and not (isinstance(plant, OdePlant) and plant.random_episodes)
+    best_of = isinstance(plant, OdePlant) and plant.episodes_differ(noise) and not plant.random_episodes
     best = f"DP, best of {plant.reference_episodes:,} episodes" if best_of else "DP, greedy policy"
     best += f", predicting from the {known.dp_from}" if known.dp_from else ""
     interpolated = "DP, interpolated policy"

@@ -127,7 +127,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         seen = seen_states(self.plant.name, self.plant.state_names, observe)
         self._seen = slice(None) if seen == list(range(len(self.plant.state_names))) else seen
         check_channel(self.plant, self.steps_per_episode, self.dt)
-        limit = reading_limits(self.plant, _LARGEST_NORMAL * self.sensor_noise)[seen]
+        limit = reading_limits(self.plant, _LARGEST_NORMAL * self.plant.sensor_noise(self.sensor_noise))[seen]
         limit = np.append(limit, np.ones(self.plant.observation_size() - len(self.plant.state_names)))
         self.single_observation_space: Box[np.float32] = Box(-limit.astype(np.float32), limit.astype(np.float32))
         self.single_action_space: Box[np.float32] = Box(-1.0, 1.0, (len(self.plant.action_names),), np.float32)

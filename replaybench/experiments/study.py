@@ -289,6 +289,10 @@ class Study:
         observe = self.observe or made.observed
         seen_states(made.name, made.state_names, observe)
         check_channel(made, steps // self.episodes, made.episode_seconds / (steps // self.episodes))
+        if self.replayed_noise and made.channel.noise:
+            raise UserError(
+                f"study {self.name!r}: replayed_noise needs the same noise on all states; leave noise out of channel"
+            )
         kind, config = load_learner(learner)
         _, table = _own_discount(config, configuration.merged(variant_settings(learner), self.learner.get(learner, {})))
         if volume is not None:

@@ -130,6 +130,16 @@ def test_under_noise_the_better_start_of_the_prediction_is_the_reference(monkeyp
     assert found.dp_mean > found.dp_unaware
 
 
+def test_noise_of_single_states_is_noise_for_references(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(references, "REPETITIONS", 2)
+    monkeypatch.setattr(Coarse, "reference_episodes", 20)
+    scale = np.array(Coarse.state_scale)
+    named = Channel(noise=dict(zip(Coarse.state_names, (0.05 * scale).tolist(), strict=True)))
+    found, expected = reference(Coarse().through(named)), reference(Coarse(), noise=0.05)
+    assert found.dp_averaged == pytest.approx(expected.dp_averaged, rel=0.05)  # here without noise on actions
+    assert found.dp > found.dp_mean > found.random
+
+
 def test_a_delay_as_long_as_an_episode_is_refused_before_compute(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(references, "_measure", None)
     plant = Coarse().through(Channel(delay=4.0))

@@ -380,7 +380,7 @@ def test_values_are_averaged_over_the_noise() -> None:
     """Against draws: at 40 states, every action, to five standard errors of 4000 draws and a little for quadrature."""
     plant = PendulumDCSC()
     solution = solve(plant, grid=plant_grid(plant, (61, 41)))
-    averaged = averaged_over_noise(solution, 0.05)
+    averaged = averaged_over_noise(solution, np.full(2, 0.05))
     rng = np.random.default_rng(1)
     scale = np.array(plant.state_scale)
     for node in rng.integers(0, solution.grid.size, 40):
@@ -389,7 +389,9 @@ def test_values_are_averaged_over_the_noise() -> None:
         error = 5 * drawn.std(axis=0) / np.sqrt(len(drawn)) + 0.005 * np.ptp(solution.theta)
         assert (abs(averaged.theta[node] - drawn.mean(axis=0)) < error).all()
     assert abs(averaged.theta - solution.theta).max() > 0.05 * np.ptp(solution.theta)
-    np.testing.assert_allclose(averaged_over_noise(solution, 1e-9).theta, solution.theta, rtol=1e-6, atol=1e-4)
+    np.testing.assert_allclose(
+        averaged_over_noise(solution, np.full(2, 1e-9)).theta, solution.theta, rtol=1e-6, atol=1e-4
+    )
 
 
 def test_the_observer_follows_the_state_with_and_without_noise() -> None:

@@ -242,6 +242,11 @@ def test_simulators_take_whole_periods() -> None:
         ({"delay": 4.0}, r"delay = 4 s is as long as an episode of Pendulum, 4 s; lower it"),
         ({"sensor_delay": 0.03}, r"sensor_delay must be whole control periods of 0\.02 s; use 0\.02 or 0\.04 s"),
         ({"resolution": {"angel": 0.1}}, r"did you mean angle\?"),
+        ({"noise": {"angel": 0.1}}, r"state of Pendulum in noise.* did you mean angle\?"),
+        (
+            {"noise": {"angular velocity": 0.1}, "differentiate": ["angular velocity"]},
+            "angular velocity of Pendulum is computed from its position",
+        ),
         ({"differentiate": ["angle"]}, r"no state of Pendulum has angle as its time derivative"),
         ({"rate_limit": 0.1}, r"move by only 0\.4 of ±1 in an episode; raise it to more than 0\.25"),
         ({"disturbance": 0.1, "hold": 0.01}, r"hold = 0\.01 s is shorter than a control period"),
@@ -259,6 +264,8 @@ def test_settings_that_do_not_fit_the_plant_are_refused(settings: dict[str, Any]
         ({"delay": math.nan}, "delay must be at least 0"),
         ({"disturbance": 0.1}, "disturbance and hold go together"),
         ({"deley": 0.1}, "did you mean delay"),
+        ({"noise": {"angle": -0.1}}, "noise.* must be at least 0"),
+        ({"noise": 0.1}, "noise must be"),
     ],
 )
 def test_impossible_settings_are_refused(settings: dict[str, Any], message: str) -> None:

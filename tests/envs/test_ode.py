@@ -351,6 +351,22 @@ def test_exogenous_states_are_observed_without_noise() -> None:
         np.testing.assert_array_equal(observation[:, 1:], info["true_state"][:, 1:])
 
 
+def test_the_channel_sets_the_noise_of_single_states() -> None:
+    """In physical units, in place of the noise of all: here none on the place, and some on the goal."""
+    channel = Channel(noise={"place": 0.0, "goal": 0.4})
+    env = PopulationEnv(declared(Followed, state_scale=(1.0, 2.0, 1.0))(), 4000, sensor_noise=0.1, channel=channel)
+    observation, info = env.reset()
+    np.testing.assert_array_equal(observation[:, [0, 2]], info["true_state"][:, [0, 2]])
+    error = observation[:, 1] - info["true_state"][:, 1]
+    np.testing.assert_allclose(error, info["sensor_noise"][:, 1], atol=1e-6)
+    assert error.std() == pytest.approx(0.4 / 2.0, rel=0.05)
+    same = PopulationEnv("Pendulum", 3, sensor_noise=0.1).reset()[0]
+    named = Channel(noise=dict(zip(Pendulum.state_names, 0.1 * np.array(Pendulum.state_scale), strict=True)))
+    np.testing.assert_allclose(PopulationEnv("Pendulum", 3, channel=named).reset()[0], same, rtol=1e-6)
+    quiet, noisy = (Pendulum().through(Channel(noise={"angle": sigma})) for sigma in (0.0, 0.1))
+    assert [plant.episodes_differ(0.0) for plant in (quiet, noisy)] == [False, True]
+
+
 def test_courses_depend_on_the_member_and_continue_from_a_stored_state() -> None:
     one, both = PopulationEnv(Followed(), 1, members=[3]), PopulationEnv(Followed(), 2, members=[2, 3])
     action = np.zeros((2, 1))

@@ -348,6 +348,7 @@ def test_the_delay_is_an_axis_and_the_rest_of_the_channel_a_table(tmp_path: Path
         ("delay = [-0.1]", "delay must be at least 0"),
         ("[channel]\ndelay = 0.1", r"delay is an axis; write delay = \[0.1\] above all tables"),
         ("[channel]\nhistroy = 1", "did you mean history"),
+        ("replayed_noise = true\n[channel]\nnoise = { angle = 0.1 }", "replayed_noise needs the same noise"),
         ("[plant.Pendulum.spread]\nmas = 0.2", "did you mean mass"),
     ],
 )

@@ -26,6 +26,8 @@ class Channel(Settings):
         jitter: Largest deviation of the delay of a command from `delay` [s]. Deviations are uniform. Delays below 0
             become 0, and commands do not overtake each other.
         sensor_delay: Age of the observed sample [s], a whole number of control periods.
+        noise: Standard deviations of the sensor noise on states, in units of the states, by name. The other
+            states have the noise of the study.
         resolution: Steps to whose multiples readings are rounded, in units of the states, by name of the state.
         differentiate: Names of velocities that are not measured, but computed as difference quotients of the readings
             of their positions. The first reading of an episode is 0.
@@ -40,6 +42,7 @@ class Channel(Settings):
     delay: Seconds = 0.0
     jitter: Seconds = 0.0
     sensor_delay: Seconds = 0.0
+    noise: dict[str, Annotated[float, Within(0, 1e9)]] = field(default_factory=dict)
     resolution: dict[str, Positive] = field(default_factory=dict)
     differentiate: tuple[Name, ...] = ()
     dead_zone: Annotated[float, Within(0, 1 - 1e-9)] = 0.0
@@ -64,7 +67,7 @@ class Channel(Settings):
     def settings(self) -> dict[str, Any]:
         """Return the settings that differ from their defaults, as values that JSON supports."""
         default = {each.name: () if each.name == "differentiate" else each.default for each in dataclasses.fields(self)}
-        default["resolution"] = {}
+        default |= {"noise": {}, "resolution": {}}
         own = {name: getattr(self, name) for name in default}
         return {
             name: list(value) if isinstance(value, tuple) else value

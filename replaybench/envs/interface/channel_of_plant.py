@@ -16,9 +16,15 @@ def check_channel(plant: Plant, steps: int, dt: float) -> None:
     """
     channel, name, splits = plant.channel, plant.name, plant.splits_steps
     plant.positions_of(channel.differentiate)
-    for state in channel.resolution:
-        if state not in plant.state_names:
-            raise unknown(f"state of {name} in resolution:", state, plant.state_names)
+    for key, named in (("noise", channel.noise), ("resolution", channel.resolution)):
+        for state in named:
+            if state not in plant.state_names:
+                raise unknown(f"state of {name} in {key}:", state, plant.state_names)
+    for state in channel.noise:
+        if state in channel.differentiate:
+            raise UserError(
+                f"{state} of {name} is computed from its position, whose noise it has; leave it out of noise"
+            )
     for key, delay, whole in (("delay", channel.delay, not splits), ("sensor_delay", channel.sensor_delay, True)):
         count, rest = whole_periods(delay, dt)
         if count + (rest > 0) + channel.jitter / dt >= steps:
@@ -38,10 +44,10 @@ def check_channel(plant: Plant, steps: int, dt: float) -> None:
         raise UserError(f"hold = {channel.hold:g} s is shorter than a control period of {dt:g} s; raise it")
 
 
-def reading_limits(plant: Plant, noise: float) -> Vector:
+def reading_limits(plant: Plant, noise: Vector) -> Vector:
     """Return bounds `[S]` on the absolute values of the normalised readings of a plant's states.
 
-    `noise` is the largest sensor noise. Difference quotients have no bound.
+    `noise` is the largest sensor noise of each, `[S]`. Difference quotients have no bound.
     """
     limit: Vector = np.max([each.observation_limit for each in plant.extremes()], axis=0) + noise
     for i, name in enumerate(plant.state_names):
@@ -75,6 +81,7 @@ def describe_channel(plant: Plant) -> str:
         parts.append(f"commands act after {1e3 * channel.delay:.4g}{spread} ms")
     if channel.sensor_delay:
         parts.append(f"readings are {1e3 * channel.sensor_delay:.4g} ms old")
+    parts += [f"noise of {with_unit(f'{sigma:.4g}', units[name])} on {name}" for name, sigma in channel.noise.items()]
     parts += [
         f"{name} in steps of {with_unit(f'{step:.4g}', units[name])}" for name, step in channel.resolution.items()
     ]

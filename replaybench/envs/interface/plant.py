@@ -140,6 +140,15 @@ class Plant:
         """Whether each state is measured, so that sensor noise is added to it."""
         return (True,) * len(self.state_names)
 
+    def sensor_noise(self, noise: float) -> Vector:
+        """Return the standard deviation of the noise on the reading of each normalised state, `[S]`.
+
+        The channel sets that of the states that it names. Other measured states have the standard deviation `noise`.
+        """
+        own = self.channel.noise
+        columns = zip(self.state_names, self.state_scale, self.noisy, strict=True)
+        return np.array([own[name] / scale if name in own else noise * noisy for name, scale, noisy in columns])
+
     @property
     def zero_action(self) -> tuple[float, ...]:
         """The action in physical units that the reference controller "zero control" always applies."""

@@ -78,7 +78,7 @@ class Signals:
         columns = plant.state_center, plant.state_scale, plant.observation_limit
         self._sensing: tuple[Any, ...] = (
             plant.saturates, *(np.array(column, np.float64) for column in columns), self.sensor.state,
-            np.where(plant.noisy, self.sensor_noise, 0.0), self.observation, self.true_state, self.sensor_error,
+            plant.sensor_noise(self.sensor_noise), self.observation, self.true_state, self.sensor_error,
         )  # fmt: skip
 
     def rest(self, chosen: NDArray[np.bool_]) -> None:

@@ -90,7 +90,9 @@ class OdePlant(Plant):
 
     def episodes_differ(self, noise: float) -> bool:
         """Return whether episodes of a deterministic controller differ, at a standard deviation `noise` of noise."""
-        return bool(noise or self.channel.jitter or self.channel.disturbance or self.random_episodes)
+        channel = self.channel
+        random = noise, channel.jitter, channel.disturbance, *channel.noise.values(), self.random_episodes
+        return any(map(bool, random))
 
     @property
     def chooses_step(self) -> bool:
