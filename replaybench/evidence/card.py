@@ -5,6 +5,7 @@ The protocol is the study `card` of the package. The scores of the other strateg
 
 import functools
 import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ import xarray as xr
 
 from replaybench.experiments.calibration import speed
 from replaybench.experiments.dataset import mu_r
-from replaybench.experiments.effects import family_p, p_text, paired
+from replaybench.experiments.effects import SIGNIFICANT, Effect, family_p, p_text, paired
 from replaybench.experiments.statistics import DEAD_LEVEL, Interval, drawn, interval
 from replaybench.experiments.study import VOLUME, Study, read_study
 from replaybench.experiments.text_table import FittedTable
@@ -159,6 +160,24 @@ def stored_standings() -> tuple[list[Condition], dict[str, Standing]]:
         for name, scores in stored["strategies"].items()
     }
     return [Condition(*each) for each in stored["conditions"]], standings
+
+
+def above_baseline(volume: float) -> tuple[float, dict[str, tuple[Effect, float]]]:
+    """Return the stored strategies whose mean final score at a replay volume is significantly above `BASELINE`'s.
+
+    Returns:
+        The replay volume of the protocol whose ratio to `volume` is nearest to 1. For each strategy, the highest first,
+        the difference of mean scores over paired seeds, and its p value with Holm's correction for all strategies.
+    """
+    conditions, standings = stored_standings()
+    parts = Card(BASELINE, conditions, standings, "").by_volume()
+    nearest = min(parts, key=lambda each: abs(math.log(each / volume)))
+    finals = {name: each.final[parts[nearest]].mean(axis=0) for name, each in standings.items()}
+    baseline = finals.pop(BASELINE)
+    effects = {name: paired([final], [baseline]) for name, final in finals.items()}
+    tested = zip(effects, zip(effects.values(), family_p([*effects.values()]), strict=True), strict=True)
+    above = [(name, each) for name, each in tested if each[0].estimate > 0 and each[1] < SIGNIFICANT]
+    return nearest, dict(sorted(above, key=lambda item: -item[1][0].estimate))
 
 
 def _cost(strategy: str, study: Study) -> str:

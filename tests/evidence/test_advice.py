@@ -19,10 +19,11 @@ from replaybench.envs.ode.pendulum import PendulumDCSC
 from replaybench.envs.registry import make_plant
 from replaybench.evidence.advice import advise as procedure
 from replaybench.evidence.advice import probes, proposal, rules
-from replaybench.evidence.advice.advise import advise_from
+from replaybench.evidence.advice.advise import advise_from, as_record
 from replaybench.evidence.advice.probes import Budget, Question
 from replaybench.evidence.advice.proposal import Capacity, Probe, changes_of, choose
 from replaybench.evidence.advice.rules import Candidate, Traits, candidates
+from replaybench.evidence.advice.text import advice_parts
 from replaybench.evidence.claim import read_claims
 from replaybench.experiments.calibration import Estimate
 from replaybench.experiments.comparison import NONE_BEATS_RANDOM
@@ -401,6 +402,16 @@ def test_strategies_that_are_not_known_here_are_passed_over(tmp_path: Path) -> N
     names = ["FULL[Uniform]", "FIFO[Elsewhere]", "FULL[evil.py:Foo]"]
     advice = advised(tmp_path, made(tmp_path).assign_coords(strategy=names))
     assert [probe.name for probe in advice.probes] == names[:1]
+
+
+def test_strategies_that_no_rule_names_are_compared_and_stored_results_are_those_of_the_volume(tmp_path: Path) -> None:
+    names = ["FULL[Uniform]", "FIFO[LAP]", "FULL[PER+Newest]"]
+    advice = advised(tmp_path, made(tmp_path, "DDPG:replay_volume=20", names))
+    assert {probe.name for probe in advice.probes} == {*names}
+    assert as_record(advice)["by_volume"]["stored_volume"] == 32
+    advice = advised(tmp_path, made(tmp_path), study="[learner.DDPG]\nreplays_per_experience = 3\n")
+    (line,) = (str(part) for part in advice_parts(advice) if "nearest stored volume" in str(part))
+    assert "3 replays for each experience; the nearest stored volume is 4 " in line
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 
 from replaybench.evidence import card as cards
-from replaybench.evidence.card import BASELINE, Card, Condition, Standing, make_card, protocol, stored_standings
+from replaybench.evidence.card import (
+    BASELINE,
+    Card,
+    Condition,
+    Standing,
+    above_baseline,
+    make_card,
+    protocol,
+    stored_standings,
+)
 from replaybench.experiments.statistics import drawn
 from replaybench.replay.strategies.notation import parse
 from replaybench.reports.page.card import card_page
@@ -39,6 +48,19 @@ def test_ranks_are_those_of_mean_scores_with_ties_shared() -> None:
         low, high = np.quantile(resampled[name][1:], [0.025, 0.975])
         assert abs(rank.low - low) < 1e-12
         assert abs(rank.high - high) < 1e-12
+
+
+def test_strategies_above_the_baseline_are_those_of_the_nearest_volume(monkeypatch: pytest.MonkeyPatch) -> None:
+    base = np.tile(np.linspace(0.3, 0.5, 10), (4, 1))
+    low, high = np.array([[0.2], [0.2], [0], [0]]), np.array([[-0.1], [-0.1], [0.1], [0.1]])
+    finals = {BASELINE: base, "A": base + low, "B": base + 2 * low, "C": base + high}
+    monkeypatch.setattr(cards, "stored_standings", lambda: (CONDITIONS, {k: Standing(v, v) for k, v in finals.items()}))
+    for volume, nearest, names in ((1, 4, ["B", "A"]), (11, 4, ["B", "A"]), (12, 32, ["C"]), (256, 32, ["C"])):
+        stored, above = above_baseline(volume)
+        assert (stored, list(above)) == (nearest, names)
+    effect, p = above["C"]
+    assert effect.estimate == pytest.approx(0.1)
+    assert p == pytest.approx(3 * 2 / 2**10)
 
 
 def test_a_card_has_the_scores_of_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,8 @@
 
 import contextlib
 import dataclasses
-import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,10 +17,12 @@ from replaybench.envs.interface.plant import Plant
 from replaybench.envs.registry import make_plant, stored_plant
 from replaybench.evidence.advice import proposal, rules
 from replaybench.evidence.advice.probes import LEAST_EPISODES, Question, condition, experiences, planned, run
+from replaybench.evidence.card import BASELINE, above_baseline
 from replaybench.experiments.comparison import no_learning
 from replaybench.experiments.dataset import runs_there
 from replaybench.experiments.recorded_buffer import Recording, curves, read_recording
 from replaybench.experiments.results_file import read_results
+from replaybench.experiments.study import VOLUME
 from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.errors import UserError, unknown
 from replaybench.runtime.user_file import imports_only
@@ -66,12 +67,22 @@ def as_record(advice: proposal.Advice) -> dict[str, Any]:
         "references": dict(advice.known),
         "tried": [tried(probe) for probe in advice.probes],
         "ranked": [{"strategy": each.name, "votes": each.candidate.votes} for each in advice.ranked],
+        "by_volume": None if advice.volume is None else _by_volume(advice.volume),
         "changes": list(advice.changes),
         "cautions": list(advice.cautions),
     }
 
 
-FULL: Final = "FULL[Uniform]"
+def _by_volume(volume: float) -> dict[str, Any]:
+    nearest, above = above_baseline(volume)
+    rows = [
+        {"strategy": name, "beyond_full": effect.estimate, "interval": list(effect.interval()), "n": effect.n, "p": p}
+        for name, (effect, p) in above.items()
+    ]
+    return {"volume": volume, "stored_volume": nearest, "strategies": rows}
+
+
+FULL: Final = BASELINE
 _ROOM: Final = 10_000
 
 
@@ -115,7 +126,8 @@ def advise(question: Question, folder: Path, workers: int, console: Console) -> 
 
     def concluded(name: str) -> proposal.Advice:
         data = run(question.study(names, budget.episodes, _ROOM), folder / name, workers, console)
-        return _conclude(question, plant, budget.episodes, data, traits, capacity, _tried(names, None))
+        tried = _tried(names, None)
+        return _conclude(question, plant, budget.episodes, data, traits, capacity, tried, _volume(settings))
 
     advice = concluded("2-probes")
     bounded = [each for each in advice.probes if each.candidate.retention != "FULL"]
@@ -182,7 +194,15 @@ def _advise_stored(data: xr.Dataset, table: dict[str, Any], question: Question, 
     names = [str(name) for name in here["strategy"].values if done.sel(strategy=name).any()]
     question = dataclasses.replace(question, seeds=int(done.sel(strategy=FULL).sum()))
     tried = _tried(names, room if isinstance(room, int) else None)
-    return _conclude(question, plant, data.sizes["episode"], data, traits, capacity, tried)
+    stated = question.learner.rpartition(VOLUME)[2] if VOLUME in question.learner else None
+    volume = _volume(settings) if stated is None else float(stated)
+    return _conclude(question, plant, data.sizes["episode"], data, traits, capacity, tried, volume)
+
+
+def _volume(settings: Mapping[str, Any]) -> float | None:
+    """Return the number of replays for each experience in the settings of a learner, or None if it is unknown."""
+    volume = settings.get("replays_per_experience")
+    return float(volume) if isinstance(volume, int | float) and volume > 0 else None
 
 
 def _part(table: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -214,7 +234,7 @@ def _capacity(here: xr.Dataset, collected: xr.DataArray | None) -> proposal.Capa
 
 
 def _tried(names: Sequence[str], room: int | None) -> list[tuple[str, str, str, int | None]]:
-    """Return retention, sampling, name and capacity of those strategies in `names` that the rules cover.
+    """Return retention, sampling, name and capacity of those strategies in `names` whose retention the rules cover.
 
     The capacity is `room` for strategies that state no capacity, and None for FULL.
     """
@@ -223,7 +243,8 @@ def _tried(names: Sequence[str], room: int | None) -> list[tuple[str, str, str, 
         with contextlib.suppress(UserError), imports_only():  # unknown, or in a user's file, which must not run here
             strategy = parse(name)
             own = strategy.retention.capacity
-            for retention, sampling in itertools.product(rules.RETENTIONS, rules.SAMPLINGS):
+            sampling = str(strategy).partition("[")[2].removesuffix("]")
+            for retention in rules.RETENTIONS:
                 if str(parse(rules.Candidate(retention, sampling, (), ()).strategy(own))) == str(strategy):
                     covered.append((retention, sampling, name, None if retention == "FULL" else own or room))
     return covered
@@ -237,10 +258,10 @@ def _conclude(
     traits: rules.Traits,
     capacity: proposal.Capacity | None,
     tried: Sequence[tuple[str, str, str, int | None]],
+    volume: float | None,
 ) -> proposal.Advice:
     here = condition(data, question)
     scores, known, unit = proposal.scores_of(here)
-    by_parts = {(each.retention, each.sampling): each for each in rules.candidates(traits)}
     done, collected = runs_there(here), experiences(here, plant)
     missing = {name: int((~done.sel(strategy=name)).sum()) for name in scores}
     never = [  # their buffers hold all experiences of each run
@@ -248,7 +269,7 @@ def _conclude(
         for each in tried
         if collected is not None and each[3] is not None and each[3] >= _most(collected.sel(strategy=each[2]))
     ]
-    overwriting = [(by_parts[each[:2]], *each[2:]) for each in tried if each not in never]
+    overwriting = [(rules.candidate(traits, *each[:2]), *each[2:]) for each in tried if each not in never]
     probes = proposal.probes_of(scores, missing, overwriting)
     sizes = {each.name: each.capacity or _most(collected) for each in probes}
     affordable = [each for each in probes if not question.memory or sizes[each.name] <= question.memory]
@@ -280,6 +301,7 @@ def _conclude(
         known=known,
         headline=headline,
         causes=causes,
+        volume=volume,
     )
 
 
@@ -352,6 +374,7 @@ def advise_on_buffer(path: Path, plant: str | None, memory: int, noise: float | 
             f"nothing was tried; `replaybench advise --plant {plant or recording.facts.plant}` tries them",
             *_buffer_cautions(recording, noise, rewards.shape[1], collected, room, asked, traits),
         ],
+        volume=_volume(recording.facts.cell.settings) if recording.facts.cell else None,
     )
 
 

@@ -175,6 +175,7 @@ class Advice:
         known: Scores of the reference controllers by name.
         headline: Reason why nothing is proposed; empty if there is a proposal.
         causes: Likely causes of that reason, the likeliest first.
+        volume: Replay volume of the learner, which is the number of replays for each experience; None if unknown.
     """
 
     plant: str
@@ -194,6 +195,7 @@ class Advice:
     known: Mapping[str, float] = field(default_factory=dict)
     headline: str = ""
     causes: Sequence[str] = ()
+    volume: float | None = None
 
 
 def scores_of(here: xr.Dataset) -> tuple[dict[str, Floats], dict[str, float], str]:

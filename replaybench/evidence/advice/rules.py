@@ -1,6 +1,7 @@
 """Measured traits of a plant, such as its noise, and the rules of advice that depend on them."""
 
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -234,15 +235,15 @@ class Candidate(NamedTuple):
 
 def candidates(traits: Traits) -> list[Candidate]:
     """Return all strategies that rules cover, sorted by votes (rules for a strategy minus rules against it)."""
-    holding = [rule for rule in rules() if rule.holds(traits)]
-    strategies = []
-    for retention in RETENTIONS:
-        for sampling in SAMPLINGS:
-            parts = {retention, sampling}
-            pro = tuple(rule for rule in holding if parts & set(rule.for_))
-            contra = tuple(rule for rule in holding if parts & set(rule.against))
-            strategies.append(Candidate(retention, sampling, pro, contra))
+    strategies = [candidate(traits, *parts) for parts in itertools.product(RETENTIONS, SAMPLINGS)]
     return sorted(strategies, key=lambda candidate: -candidate.votes)
+
+
+def candidate(traits: Traits, retention: str, sampling: str) -> Candidate:
+    """Return a strategy with the rules for and against its retention and sampling."""
+    parts, holding = {retention, sampling}, [rule for rule in rules() if rule.holds(traits)]
+    pro, contra = (tuple(rule for rule in holding if parts & {*getattr(rule, side)}) for side in ("for_", "against"))
+    return Candidate(retention, sampling, pro, contra)
 
 
 @functools.cache

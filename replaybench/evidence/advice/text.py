@@ -9,6 +9,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from replaybench.evidence.advice import proposal, rules
+from replaybench.evidence.card import BASELINE, above_baseline
 from replaybench.experiments.effects import p_text
 
 _FIRST: Final = 6
@@ -56,12 +57,26 @@ def advice_parts(advice: proposal.Advice) -> Iterator[Text | Table]:
         if not chosen.candidate.rules():
             yield Text(f"  no rule speaks for or against it{': it did best' if advice.probes else ''}")
     yield _table(advice)
+    if advice.volume is not None:
+        yield Text("stored results by replay volume", "bold")
+        yield from map(Text, _by_volume(advice.volume))
     if advice.changes:
         yield Text("what would change it", "bold")
     for change in advice.changes:
         yield Text(f"  {change}")
     for caution in advice.cautions:
         yield Text(f"caution: {caution}", "yellow")
+
+
+def _by_volume(volume: float) -> Iterator[str]:
+    nearest, above = above_baseline(volume)
+    yield f"  {volume:g} replays for each experience; the nearest stored volume is {nearest:g} (docs/results/cards.md)"
+    for name, (effect, p) in above.items():
+        low, high = effect.interval()
+        difference = f"{effect.estimate:+.3f} [{low:+.3f}, {high:+.3f}]"
+        yield f"  {name} − {BASELINE} = {difference}, p: {p_text(p)}, n = {effect.n}"
+    if not above:
+        yield f"  no stored strategy ends significantly higher than {BASELINE} there"
 
 
 def _table(advice: proposal.Advice) -> Table:
