@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from replaybench.controllers.registry import load_learner
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant
 from replaybench.evidence import contracts as plant_contract
 from replaybench.evidence.contract_checks import LEARNER, learner_cell
 from replaybench.evidence.contracts import PLANT, STRATEGY, TOO_WEAK, Case, checked
 from replaybench.replay.strategies.notation import RETENTIONS, SAMPLINGS, WEIGHTINGS, parse
+from replaybench.runtime.errors import UserError
 from tests.helpers.commands import Capsys, Patch, call
 from tests.helpers.tiers import slow
 
@@ -123,6 +125,12 @@ def own(folder: Path, source: str) -> str:
     """Write a file that defines `Mine`; return the name of the class."""
     (folder / "own.py").write_text(source)
     return f"{folder / 'own.py'}:Mine"
+
+
+def test_settings_of_a_learner_declare_when_it_is_updated(tmp_path: Path) -> None:
+    source = LEARNER_SOURCE.replace("import DDPG, DDPGConfig", "import DDPG").replace("(DDPGConfig)", "")
+    with pytest.raises(UserError, match="a frozen dataclass MineConfig that derives from LearnerConfig"):
+        load_learner(own(tmp_path, source.format(body="pass")))
 
 
 @pytest.mark.parametrize("promise", BROKEN_SAMPLINGS)

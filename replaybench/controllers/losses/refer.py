@@ -18,7 +18,7 @@ import numpy as np
 
 from replaybench.data.batch import Links, Slots, TraceRule
 from replaybench.runtime import elementwise
-from replaybench.runtime.arrays import AnyFloats, Bools, Floats, Floats32, Integers, Integers32
+from replaybench.runtime.arrays import AnyFloats, Bools, Floats, Floats32, Integers
 from replaybench.runtime.kernel import kernel
 
 LOG_RHO_BOUND: Final = 7.0
@@ -267,8 +267,6 @@ def _recount_far(values: Floats32, stored: Counts, c_max: float, far: Counts) ->
 
 
 VALUE, Q_RET, REWARD, TRUNCATED = 2, 3, 4, 5
-WIDTH = np.uint64(6)
-LANES, TURN = 4, 8
 ONE = np.float32(1)
 
 
@@ -343,18 +341,25 @@ def earlier_return(
 
 
 @kernel
-def _sweep(values: Floats32, previous: Links, m: int, slot: int, discount: np.float32, scale: np.float32) -> None:
+def _sweep(
+    values: Floats32, previous: Links, m: int, slot: int, discount: np.float32, scale: np.float32, whole: bool
+) -> None:
+    """Recompute returns backwards from a step, to the start of its episode if `whole`, else while returns change."""
+    q_ret = values[m, slot, Q_RET]
     while previous[m, slot] >= 0:
-        step, before = values[m, slot], values[m, previous[m, slot]]
-        before[Q_RET] = earlier_return(scale * before[REWARD], step[VALUE], step[RHO], step[Q_RET], discount)
-        slot = previous[m, slot]
+        v, rho = values[m, slot, VALUE], values[m, slot, RHO]
+        slot = np.int64(previous[m, slot])
+        q_ret = earlier_return(scale * values[m, slot, REWARD], v, rho, q_ret, discount)
+        if q_ret == values[m, slot, Q_RET] and not whole:  # another sweep updates earlier returns, if necessary
+            break
+        values[m, slot, Q_RET] = q_ret
 
 
 @kernel
 def _sweep_all(values: Floats32, previous: Links, slots: Slots, discount: np.float32, scale: Floats) -> None:
     for m in range(slots.size):
         if slots[m] >= 0:
-            _sweep(values, previous, m, slots[m], discount, np.float32(scale[m]))
+            _sweep(values, previous, m, slots[m], discount, np.float32(scale[m]), True)
 
 
 @kernel
@@ -375,43 +380,6 @@ def _renew_values(
                     step[Q_RET] = factor * step[REWARD] + discount * np.float32(bootstrap[m, b])
                 slots[count] = slot
                 count += 1
-        _sweep_from(values[m].reshape(-1), previous[m], np.sort(slots[:count]), discount, factor)
-
-
-@kernel
-def _sweep_from(steps: Floats32, previous: Integers32, slots: Slots, discount: np.float32, scale: np.float32) -> None:
-    """Recompute returns backwards from one member's steps in ascending `slots`.
-
-    `steps` is the flat array of the numbers that are stored with each step. A sweep stops where a return does not
-    change. Earlier returns are then consistent, or another sweep updates them. Later steps are swept first. A sweep is
-    a chain of dependent sums. Therefore a few sweeps take turns of a few steps, so that their chains overlap. Unsigned
-    indices avoid tests for negative ones.
-    """
-    at, start, end = np.empty(LANES, np.uint64), np.empty(LANES, np.int64), np.empty(LANES, np.int64)
-    share, lanes = -(-slots.size // LANES), 0
-    for last in range(slots.size, 0, -max(1, share)):
-        at[lanes], start[lanes], end[lanes] = np.uint64(slots[last - 1]), last - 1, max(0, last - share)
-        lanes += 1
-    lane = 0
-    while lanes > 0:
-        slot, goes_on = at[lane], True
-        q_ret = steps[slot * WIDTH + np.uint64(Q_RET)]
-        for _ in range(TURN):
-            goes_on = goes_on and previous[slot] >= 0
-            if not goes_on:
-                break
-            this, slot = slot * WIDTH, np.uint64(previous[slot])
-            reward, before = steps[slot * WIDTH + np.uint64(REWARD)], slot * WIDTH + np.uint64(Q_RET)
-            v, rho = steps[this + np.uint64(VALUE)], steps[this + np.uint64(RHO)]
-            q_ret = earlier_return(scale * reward, v, rho, q_ret, discount)
-            goes_on = q_ret != steps[before]
-            steps[before] = q_ret
-        at[lane] = slot
-        if not goes_on:
-            start[lane] -= 1
-            if start[lane] >= end[lane]:
-                at[lane] = np.uint64(slots[start[lane]])
-            else:
-                lanes -= 1
-                at[lane], start[lane], end[lane] = at[lanes], start[lanes], end[lanes]
-        lane = lane + 1 if lane + 1 < lanes else 0
+        slots[:count].sort()
+        for k in range(count - 1, -1, -1):  # later steps first
+            _sweep(values, previous, m, slots[k], discount, factor, False)
