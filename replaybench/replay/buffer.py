@@ -19,57 +19,20 @@ from replaybench.replay.storage.replayed import ReplayTally
 from replaybench.replay.storage.slots import FIELDS, STEP, Assembly, NoiseTally, Unit, mean_over_steps
 from replaybench.replay.storage.traces import EpisodeStarts, Traces, n_step_returns, windows
 from replaybench.replay.strategies.entry import Model, RunningDrop, RunningSynth
-from replaybench.replay.strategies.interface import FEEDBACK, BufferView, Context, Draws, Usage
+from replaybench.replay.strategies.interface import BufferView, Context, Draws, Usage
 from replaybench.replay.strategies.mixed import FixedExperiences, RunningMix
 from replaybench.replay.strategies.strategy import (
     Strategy,
     check_drawn,
     check_feedback,
+    check_fits,
     check_state_dict,
     choose_slots,
     is_built_in,
 )
 from replaybench.runtime.arrays import Bools, Floats32, Integers
-from replaybench.runtime.errors import UserError, unknown
+from replaybench.runtime.errors import UserError
 from replaybench.runtime.kernel import kernel
-
-
-def _check_fits(
-    strategy: Strategy, fields: Mapping[str, int], unit: Unit, traces: TraceRule | None, window: int
-) -> None:
-    if traces is not None and unit.steps > 1:
-        raise UserError(f"the learner's traces follow single steps: replay steps, not units of {unit.steps}")
-    if traces is not None and strategy.synth is not None:
-        raise UserError(
-            f"{strategy}: Synth alters single experiences, which breaks the trajectories that the learner's traces "
-            "follow; leave Synth out"
-        )
-    if strategy.mix is not None and (unit.steps > 1 or window > 1 or (traces is not None and traces.names)):
-        raise UserError(
-            f"{strategy}: Mix replays single steps of a file, and this learner replays or annotates trajectories; "
-            "leave Mix out, or use DDPG, TD3, SAC or DQN without memory"
-        )
-    for named, allowed in ((strategy.orders, ("td_error", "exploration")), (strategy.sampling.feedback, FEEDBACK)):
-        for name in named:
-            if name not in allowed:
-                raise unknown(f"metric or feedback of {strategy}", name, allowed)
-    kept = () if traces is None else traces.names
-    for name in strategy.retention.traces:
-        if name not in kept:
-            raise UserError(
-                f"{strategy} selects by the trace {name!r}, which this learner does not keep; "
-                "use V-RACER, or add +ReFER"
-            )
-    if strategy.synth is not None and unit.steps > 1:
-        raise UserError(
-            f"{strategy}: Synth alters single experiences, which breaks the trajectory in a unit of {unit.steps} steps"
-        )
-    observes = strategy.sampling.needs_state or strategy.retention.needs_observation
-    needs = {"exploration": "exploration" in strategy.retention.orders, "observation": observes}
-    for name in needs:
-        if needs[name] and name not in fields:
-            raise UserError(f"{strategy} selects by {name}, which is not among the stored fields: {', '.join(fields)}")
-
 
 _CHUNK_BYTES: Final = 1 << 20  # size of the batches that one call draws, so that they stay in the CPU cache until used
 
@@ -172,7 +135,7 @@ class Replay:
             raise UserError(f"{strategy} has room for {strategy.capacity_or(capacity)} experiences, not {capacity}")
         if traces is None and max(window, n_step) > 1:
             traces = TraceRule()
-        _check_fits(strategy, fields, unit, traces, window)
+        check_fits(strategy, fields, unit, traces, window)
         m = len(members)
         self.root, self.members = root, tuple(members)
         self.strategy, self.slots, self.unit, self.window = strategy, capacity // unit.steps, unit, window
@@ -421,17 +384,9 @@ class Replay:
         return state
 
     def _stateful_parts(self) -> list[Any]:
-        parts = (
-            self.retention,
-            self.sampling,
-            self.drop,
-            self.assembly,
-            self.synth,
-            self.mix,
-            self.weighting,
-            self.noise,
-        )
-        return [part for part in (*parts, self.traces) if part]
+        entry = self.drop, self.assembly, self.synth, self.mix
+        parts = self.retention, self.sampling, *entry, self.weighting, self.noise, self.traces
+        return [part for part in parts if part]
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         """Restore the arrays that `state_dict` returned, so that the buffer draws the same samples as the saved one.

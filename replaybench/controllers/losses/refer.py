@@ -342,7 +342,7 @@ def earlier_return(
 
 @kernel
 def _sweep(
-    values: Floats32, previous: Links, m: int, slot: int, discount: np.float32, scale: np.float32, whole: bool
+    values: Floats32, previous: Links, m: int, slot: np.int64, discount: np.float32, scale: np.float32, whole: bool
 ) -> None:
     """Recompute returns backwards from a step, to the start of its episode if `whole`, else while returns change."""
     q_ret = values[m, slot, Q_RET]

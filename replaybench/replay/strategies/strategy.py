@@ -9,10 +9,13 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from replaybench.data.batch import TraceRule
 from replaybench.replay.storage.columns import Indices
 from replaybench.replay.storage.schema import KINDS
+from replaybench.replay.storage.slots import Unit
 from replaybench.replay.strategies.entry import Drop, Synth
 from replaybench.replay.strategies.interface import (
+    FEEDBACK,
     Retention,
     RunningRetention,
     RunningSampling,
@@ -21,7 +24,7 @@ from replaybench.replay.strategies.interface import (
     Weighting,
 )
 from replaybench.replay.strategies.mixed import Mix
-from replaybench.runtime.errors import UserError
+from replaybench.runtime.errors import UserError, unknown
 from replaybench.runtime.user_file import name_in_file
 
 
@@ -211,6 +214,44 @@ class Strategy:
         entries = "".join(f"{entry}*" for entry in (self.mix, self.drop, self.synth) if entry)
         modifiers = "".join(f"+{term}" for term in (self.newest, self.weighting, self.refer) if term)
         return f"{entries}{self.retention}[{self.sampling}{modifiers}]"
+
+
+def check_fits(
+    strategy: Strategy, fields: Mapping[str, int], unit: Unit, traces: TraceRule | None, window: int
+) -> None:
+    """Raise `UserError` if a strategy does not fit the stored fields, the unit of replay or the learner's traces."""
+    if traces is not None and unit.steps > 1:
+        raise UserError(f"the learner's traces follow single steps: replay steps, not units of {unit.steps}")
+    if traces is not None and strategy.synth is not None:
+        raise UserError(
+            f"{strategy}: Synth alters single experiences, which breaks the trajectories that the learner's traces "
+            "follow; leave Synth out"
+        )
+    if strategy.mix is not None and (unit.steps > 1 or window > 1 or (traces is not None and traces.names)):
+        raise UserError(
+            f"{strategy}: Mix replays single steps of a file, and this learner replays or annotates trajectories; "
+            "leave Mix out, or use DDPG, TD3, SAC or DQN without memory"
+        )
+    for named, allowed in ((strategy.orders, ("td_error", "exploration")), (strategy.sampling.feedback, FEEDBACK)):
+        for name in named:
+            if name not in allowed:
+                raise unknown(f"metric or feedback of {strategy}", name, allowed)
+    kept = () if traces is None else traces.names
+    for name in strategy.retention.traces:
+        if name not in kept:
+            raise UserError(
+                f"{strategy} selects by the trace {name!r}, which this learner does not keep; "
+                "use V-RACER, or add +ReFER"
+            )
+    if strategy.synth is not None and unit.steps > 1:
+        raise UserError(
+            f"{strategy}: Synth alters single experiences, which breaks the trajectory in a unit of {unit.steps} steps"
+        )
+    observes = strategy.sampling.needs_state or strategy.retention.needs_observation
+    needs = {"exploration": "exploration" in strategy.retention.orders, "observation": observes}
+    for name in needs:
+        if needs[name] and name not in fields:
+            raise UserError(f"{strategy} selects by {name}, which is not among the stored fields: {', '.join(fields)}")
 
 
 def choose_slots(running: RunningRetention, offers: Indices, capacity: int, slots: Indices) -> None:
