@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.baselines.references import reference
-from replaybench.data.logs.minari_dataset import Episode, dataset_folder, need_minari, write_dataset
+from replaybench.data.logs.minari_dataset import Episode, dataset_folder, write_dataset
 from replaybench.envs.interface.declarations import seen_states
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import plant_names
@@ -22,7 +22,7 @@ from replaybench.experiments.recorded_buffer import Recording, read_recording
 from replaybench.replay.storage.traces import episode_and_step
 from replaybench.runtime.arrays import Integers
 from replaybench.runtime.atomic import new_path
-from replaybench.runtime.errors import UserError
+from replaybench.runtime.errors import UserError, need
 from replaybench.runtime.version import VERSION
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def export_buffer(
         progress: Function that is called with the number of written episodes and the number of all episodes.
     """
     folder = dataset_folder(dataset_id, root)
-    need_minari()
+    need("minari", "Minari datasets need the extra: pip install 'replaybench[minari]'")
     place = new_path(folder, "remove it or choose another id, the next version for example")
     recording = read_recording(path, plant_name)
     if recording.facts.observe:

@@ -23,7 +23,7 @@ from replaybench.data.array_check import own_item
 from replaybench.data.logs.table import Budget
 from replaybench.runtime.arrays import Bools
 from replaybench.runtime.atomic import atomic_path
-from replaybench.runtime.errors import UserError, need
+from replaybench.runtime.errors import UserError
 
 if TYPE_CHECKING:
     from gymnasium.envs.registration import EnvSpec
@@ -70,11 +70,6 @@ def dataset_folder(dataset_id: str, root: Path | None = None) -> Path:
         raise UserError(f"{dataset_id!r} is no Minari id; write namespace/name-v0, as in replaybench/pendulum/full-v0")
     own = os.environ.get("MINARI_DATASETS_PATH")
     return (root or (Path(own) if own else Path.home() / ".minari" / "datasets")) / dataset_id
-
-
-def need_minari() -> None:
-    """Raise `UserError` if the optional package Minari is not installed."""
-    need("minari", "Minari datasets need the extra: pip install 'replaybench[minari]'")
 
 
 def write_dataset(

@@ -279,13 +279,11 @@ def known_unit(unit: str) -> bool:
     return bool(powers := _powers(unit)) and powers.keys() <= _UNITS
 
 
-def contradicts(unit: str | None, wanted: str) -> bool:
+def contradicts(unit: str, wanted: str) -> bool:
     """Return whether a stated unit differs from the wanted unit, or is not known.
 
-    The result is False if a unit is missing, and if one has no dimension, unless the stated one is a percentage.
+    The result is False if one of the units has no dimension, unless the stated one is a percentage.
     """
-    if unit is None:
-        return False
     own, other = _powers(unit), _powers(wanted)
     return own != other and bool(own) and (bool(other) or own.keys() <= _SHARES)
 
