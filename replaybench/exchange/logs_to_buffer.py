@@ -36,6 +36,8 @@ _UNUSUAL_JUMP: Final = 10.0
 """Ratio of an angle's change to its median change above which the change is unusual."""
 _CLEARLY: Final = 0.8
 """Ratio of model errors below which another delay fits clearly better."""
+_FURTHER: Final = 5
+"""Number of control periods beyond the stated delay that are tried as delays."""
 _LARGEST_ANGLE: Final = 1e9
 """Largest angle [rad] that can be wrapped with the precision of float64."""
 _MARK: Final = "if it marks a missing number, give --na VALUE and --missing drop or interpolate"
@@ -108,8 +110,7 @@ def convert(
     notes += _counted(len(kept) - len(known), "steps lack the action that acts in them, because of the delay: left out")
     if not len(known):
         raise UserError(f"{log.path}: no episode is longer than the delay of {delay:g} s; lower --delay")
-    if late:
-        notes += _better_delay(plant, x[kept], u[kept], x_next[kept], episode, late, rate)
+    notes += _better_delay(plant, x[kept], u[kept], x_next[kept], episode, late, rate)
     x, u, x_next, terminated = x[kept][known], u[kept][acting], x_next[kept][known], terminated[kept][known]
     episode = episode[known] - episode[known][0] if late else episode
     reward = recorded["reward"][kept][known] if "reward" in recorded else _rewards(plant, x, u, x_next)
@@ -303,10 +304,10 @@ def _better_delay(
         if not len(known):
             return math.inf
         missed = plant.normalise_state(simulate(plant, x[known], u[acting], 1 / rate)[0] - x_next[known])
-        missed = short_way(missed, plant.periodic, plant.state_scale)
+        missed = short_way(missed, plant.periodic, plant.state_scale)[:, : plant.equations]  # set points jump
         return float(np.sqrt((missed**2).mean()))
 
-    errors = [error(periods) for periods in range(late + 3)]
+    errors = [error(periods) for periods in range(late + _FURTHER + 1)]
     best = int(np.argmin(errors))
     if errors[best] < _CLEARLY * errors[late]:
         yield (

@@ -84,10 +84,13 @@ def state_dimensions(plant: Plant, x: Floats, x_next: Floats, predicted: Floats 
     """Compute range, coverage, change and model error of every state over N recorded steps, in physical units.
 
     `x` and `x_next` are the states before and after each step, `[N, S]`. `predicted` are the predictions of `x_next` by
-    the plant's model, or None for a plant without a model.
+    the plant's model, or None for a plant without a model. Set points and other exogenous states have no model error.
     """
     moved = _rms(plant, x_next - x)
-    mismatch = [None] * len(moved) if predicted is None else _rms(plant, x_next - predicted)
+    mismatch: list[float | None] = [None] * len(moved)
+    if predicted is not None:
+        modelled = plant.equations if isinstance(plant, OdePlant) else len(moved)
+        mismatch[:modelled] = _rms(plant, x_next - predicted)[:modelled]
     everything = _angles_in_range(plant, np.concatenate([x, x_next])).T
     described = zip(plant.state_names, plant.state_units, everything, *state_range(plant), strict=True)
     return tuple(

@@ -18,12 +18,15 @@ from scipy.io import savemat
 import replaybench
 from replaybench.data.logs.log import Log, read_log
 from replaybench.data.record import read_record, write_record
+from replaybench.envs.interface.channel import Channel
 from replaybench.envs.interface.plant import Params, Vector
 from replaybench.envs.interface.signals import wrap
 from replaybench.envs.ode.magman import TRACK_HIGH, Magman
 from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.ode.rk4 import simulate
+from replaybench.envs.ode.servo import Servo
+from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant
 from replaybench.exchange.log_columns import Missing, parse_columns
 from replaybench.exchange.logs_to_buffer import convert
@@ -274,6 +277,22 @@ def test_wrong_units_and_late_actions_show_as_a_model_error(name: str, spoilt: C
     table[name] = spoilt(table[name])
     warning = rf"the plant's model misses {name.replace('_', ' ')} by \S+ \S+ per step, where the"
     assert any(re.match(warning, line) for line in convert(log_of(table), Pendulum())[2].warnings)
+
+
+def test_set_points_jump_and_do_not_hide_a_delay() -> None:
+    rig = PopulationEnv("Servo", frequency=100, channel=Channel(delay=0.02), seed=1)
+    rows, rng, observation = [], np.random.default_rng(1), rig.reset()[0]
+    for step in range(400):
+        angle, velocity, target = rig.plant.denormalise_state(observation)[0]
+        voltage = np.clip(target - angle + rng.normal(0, 0.5), -3, 3)
+        rows.append([step / 100, angle, velocity, target, voltage])
+        observation = rig.step([[voltage / 3]])[0]
+    names = ("time", "angle", "angular velocity", "set point", "voltage")
+    table = dict(zip(names, np.array(rows).T, strict=True))
+    warnings = convert(log_of(table), Servo())[2].warnings
+    assert any("equations fit a delay of 0.02 s better" in line for line in warnings)
+    assert not any("misses set point" in line for line in warnings)
+    assert not any("misses" in line for line in convert(log_of(table), Servo(), delay=0.02)[2].warnings)
 
 
 def test_late_actions_are_shifted_to_the_steps_in_which_they_act() -> None:
