@@ -3,7 +3,10 @@
 import ast
 import dataclasses
 import re
+import runpy
 import shlex
+import shutil
+import subprocess
 import tomllib
 import typing
 from collections.abc import Iterator
@@ -36,6 +39,7 @@ PAGES = [
 ]
 GUIDES = {
     "plant": "tutorials/own-plant.md",
+    "rig": "tutorials/your-rig.md",
     "strategy": "how-to/add-a-strategy.md",
     "learner": "how-to/add-a-learner.md",
 }
@@ -144,7 +148,7 @@ def test_every_command_is_shown_and_listed() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("guide", "files"), [("plant", 7), ("strategy", 3), ("learner", 2)])
+@pytest.mark.parametrize(("guide", "files"), [("plant", 7), ("rig", 3), ("strategy", 3), ("learner", 2)])
 def test_the_guides_are_followed_literally(guide: str, files: int, tmp_path: Path, monkeypatch: Patch) -> None:
     page = ROOT / "docs" / GUIDES[guide]
     assert save_files(page, tmp_path)
@@ -153,8 +157,14 @@ def test_the_guides_are_followed_literally(guide: str, files: int, tmp_path: Pat
     assert len(saved) == len(blocks(page, "python")) + len(blocks(page, "toml")) == files
     ran = [shlex.split(line) for text in blocks(page, "sh") for line in text.splitlines()]
     for words in ran:
-        assert words[0] == "replaybench"
-        assert call(*words[1:]) == 0, words
+        if words[0] == "python":
+            runpy.run_path(words[1])
+        elif words[0] == "cc":
+            if shutil.which("cc"):
+                subprocess.run(" ".join(words), shell=True, check=True)
+        else:
+            assert words[0] == "replaybench"
+            assert call(*words[1:]) == 0, words
     assert {word for words in ran for word in words} >= {name for name in saved if name.endswith(".toml")}
     results = {path.parent.name for path in tmp_path.glob("runs/*/results.nc")}
     assert results == {Path(words[2]).stem for words in ran if words[1] == "sweep" and "--dry-run" not in words}

@@ -20,7 +20,12 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 FIRST = ["README.md", "replaybench/examples/from_python.ipynb", "docs/tutorials/first-study.md"]
 """Pages whose runs the others read."""
-ELSEWHERE = ["docs/tutorials/own-plant.md", "docs/how-to/add-a-strategy.md", "docs/how-to/add-a-learner.md"]
+ELSEWHERE = [
+    "docs/tutorials/own-plant.md",
+    "docs/tutorials/your-rig.md",
+    "docs/how-to/add-a-strategy.md",
+    "docs/how-to/add-a-learner.md",
+]
 """Guides that `test_docs.py` follows."""
 
 SHORTER = {
