@@ -19,6 +19,7 @@ from replaybench.baselines.references import kept_at
 from replaybench.baselines.rivals import CONTROLLERS
 from replaybench.controllers.registry import load_learner
 from replaybench.data.run_folder import RunFolder
+from replaybench.envs.interface.channel_of_plant import periods_under_way
 from replaybench.experiments.cell import CellRun
 from replaybench.experiments.device_cell import DEVICE_CELLS, device_program
 from replaybench.experiments.schedule import updates_after
@@ -249,8 +250,7 @@ def _unobserved_commands(cell: Cell) -> str:
     """Return a warning if commands are under way that a policy without memory does not observe."""
     plant = cell.make_plant()
     channel, steps = plant.channel, plant.episode_seconds * cell.frequency
-    periods = (channel.delay + channel.jitter + channel.sensor_delay) * cell.frequency
-    needed = min(math.ceil(periods - 1e-9), int(steps))
+    needed = min(math.ceil(periods_under_way(plant, cell.frequency) - 1e-9), int(steps))
     if cell.settings.get("memory") is not None or channel.history >= needed:
         return ""
     commands = "the last command" if needed == 1 else f"the last {needed} commands"

@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks.evidence.advice_evidence import evidence
+from replaybench.envs.interface.channel import Channel
 from replaybench.envs.interface.plant import Params, Vector
 from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.pendulum import PendulumDCSC
@@ -168,6 +169,16 @@ def test_rules_vote_as_the_paper_says() -> None:
     assert not any(rule.trait in ("authority", "symmetry") for rule in rules.rules() if rule.holds(unknown))
     kept = [Candidate(name, "PER", (), ()).strategy(500) for name in ("FULL", "Resv", "TDE", "FIFO")]
     assert kept == ["FULL[PER]", "Resv(500)[PER]", "TDE(capacity=500)[PER]", "FIFO(500)[PER]"]
+
+
+def test_prioritised_replay_needs_the_commands_under_way() -> None:
+    def votes(channel: Channel) -> int:
+        traits = rules.traits_of(PendulumDCSC().through(channel), 50.0, 0.0, 1.0, 0, None)
+        assert traits.late == max(0.0, (channel.delay + channel.sensor_delay) * 50.0 - channel.history)
+        return next(each.votes for each in candidates(traits) if (each.retention, each.sampling) == ("FULL", "PER"))
+
+    assert votes(Channel()) == votes(Channel(delay=0.01)) == votes(Channel(delay=0.02, history=1)) == 2
+    assert votes(Channel(delay=0.02)) == votes(Channel(delay=0.02, sensor_delay=0.02, history=1)) == 1
 
 
 def test_rules_name_traits_parts_claims_and_evidence_that_exist() -> None:

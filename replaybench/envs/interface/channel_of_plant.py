@@ -66,6 +66,12 @@ def describe_spread(plant: Plant) -> str:
     return "; ".join(ends(*each) for each in plant.spread)
 
 
+def periods_under_way(plant: Plant, frequency: float) -> float:
+    """Return the longest time from a reading to the action of its command, in control periods at a rate in Hz."""
+    channel = plant.channel
+    return (channel.delay + channel.jitter + channel.sensor_delay) * frequency
+
+
 def describe_channel(plant: Plant) -> str:
     """Describe the channel of a plant in physical units, or return "" if it is off."""
     channel, (_, half) = plant.channel, plant.action_range()

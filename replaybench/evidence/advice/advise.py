@@ -14,7 +14,7 @@ from rich.console import Console
 from replaybench.data.documents import json_value, read_toml
 from replaybench.data.run_folder import RunFolder, claim
 from replaybench.envs.interface.plant import Plant
-from replaybench.envs.registry import make_plant, stored_plant
+from replaybench.envs.registry import make_plant, stored_plant, without_delay
 from replaybench.evidence.advice import proposal, rules
 from replaybench.evidence.advice.probes import LEAST_EPISODES, Question, condition, experiences, planned, run
 from replaybench.evidence.card import BASELINE, above_baseline
@@ -24,6 +24,7 @@ from replaybench.experiments.recorded_buffer import Recording, curves, read_reco
 from replaybench.experiments.results_file import read_results
 from replaybench.experiments.study import VOLUME
 from replaybench.replay.strategies.notation import parse
+from replaybench.runtime.configuration import merged
 from replaybench.runtime.errors import UserError, unknown
 from replaybench.runtime.user_file import imports_only
 
@@ -172,7 +173,9 @@ def advise_from(
         for place in np.argwhere(there.values):
             name, learner, level, rate = (there[axis].values[i].item() for axis, i in zip(axes, place, strict=True))
             if noise in (None, level) and frequency in (None, rate) and plant in (None, name):
-                known = stored_plant(name, plant, _part(table, "plant", name))
+                own = _part(table, "plant", without_delay(name)[0])
+                channel = merged(_part(table, "channel"), _part(own, "channel"))
+                known = stored_plant(name, plant, {**own, "channel": channel} if channel else own)
                 question = Question(
                     plant=name, learner=learner, frequency=rate, noise=level, seeds=0, root_seed=0, memory=memory,
                     minutes=0.0,

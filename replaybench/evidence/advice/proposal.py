@@ -346,6 +346,8 @@ def cautions_of(
         yield f"{chosen.name} is not significantly better than FULL[Uniform] (p = {chosen.chance:.2f})"
     if traits.symmetry is None:
         yield "whether the plant is its own mirror image is not known: it has no equations, or its file was not loaded"
+    if traits.late:
+        yield "learners do not observe all commands that are under way: set history in [channel]"
     if traits.authority is None:
         yield "how far single actions move the plant was not measured"
     if traits.decay is None:

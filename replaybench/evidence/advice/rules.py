@@ -11,6 +11,7 @@ import numpy as np
 
 from replaybench.data.documents import read_json, read_toml
 from replaybench.envs.interface.channel import Channel
+from replaybench.envs.interface.channel_of_plant import periods_under_way
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.interface.signals import short_way
 from replaybench.envs.ode.plant import OdePlant, state_range
@@ -36,6 +37,7 @@ class Traits:
         decay: Ratio of the first to the last amplitude of exploration; 1 without decay.
         symmetry: Largest deviation of the plant from mirror symmetry. In a symmetric plant, mirrored states and actions
             lead to mirrored next states and equal rewards.
+        late: Delay of commands in control periods, minus the number of past commands that learners observe; 0 at least.
         memory: Ratio of the allowed number of experiences to the capacity by the 90 % rule (de Bruin et al., 2018,
             section 9.1); infinite if one of these numbers is missing.
     """
@@ -45,6 +47,7 @@ class Traits:
     decay: float | None
     symmetry: float | None
     memory: float
+    late: float | None = 0.0
 
 
 def traits_of(
@@ -55,6 +58,7 @@ def traits_of(
     `noise` and `decay` are stored unchanged. `memory` is the largest number of experiences in a buffer, or 0 for no
     limit. `asked` is the capacity by the 90 % rule (de Bruin et al., 2018, section 9.1).
     """
+    late = None if plant is None else max(0.0, periods_under_way(plant, frequency) - plant.channel.history)
     plant = None if plant is None else plant.through(Channel())  # of the plant itself, without its delay
     return Traits(
         noise=noise,
@@ -62,6 +66,7 @@ def traits_of(
         decay=decay,
         symmetry=None if plant is None else symmetry_of(plant, frequency),
         memory=memory / asked if memory and asked is not None else float("inf"),
+        late=late,
     )
 
 
@@ -176,7 +181,7 @@ class Rule:
         least, most: Range of the trait in which the rule holds, including its ends.
         for_: Retention and sampling rules that are recommended.
         against: Retention and sampling rules that are advised against.
-        section: Section of de Bruin et al. (2018).
+        section: Section of de Bruin et al. (2018), or "none" and the page with the results on which the rule depends.
         claims: Ids of the paper's claims that support the rule.
         evidence: Keys of stored results in `evidence.json`.
     """
