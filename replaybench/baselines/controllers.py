@@ -289,3 +289,10 @@ class PredictingController:
             moved = np.clip(moved, self._acting - most, self._acting + most)
         self._acting = moved
         self._sent = [self._plant.denormalise_action(moved), *self._sent[:-1]]
+
+
+def predicting(plant: OdePlant, frequency: float, policy: Policy, observer: bool = False) -> Controller:
+    """Return a controller for one episode that acts by a policy of states, with prediction if there is a channel."""
+    if plant.channel.is_off and not observer:
+        return policy
+    return PredictingController(plant, frequency, policy, observer).act

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from replaybench.baselines import controllers, grid_choice
-from replaybench.baselines.controllers import Controller, Policy, PredictingController
+from replaybench.baselines.controllers import Controller, Policy, predicting
 from replaybench.baselines.fuzzy_q_iteration import cached_at, write_cached
 from replaybench.baselines.grid import grid_facts
 from replaybench.baselines.grid_choice import REPETITIONS, Rule
@@ -174,7 +174,7 @@ def _measure(plant: Plant, frequency: float, noise: float, rule: Rule | None) ->
                 regulator = controllers.linear_quadratic_regulator(plant, frequency)
                 found["lqr"] = _mean(controllers.unaware(plant, regulator.act), env)
                 if not channel.is_off:
-                    found["lqr_predicted"] = _mean(PredictingController(plant, frequency, regulator.act).act, env)
+                    found["lqr_predicted"] = _mean(predicting(plant, frequency, regulator.act), env)
             found |= _measure_dp(plant, frequency, rule, env) if plant.grid_nodes else {}
         return Reference(
             plant=plant.name, frequency=frequency, noise=noise, random=float(random.mean()),
@@ -204,7 +204,7 @@ def scores_on(
         policies.append(("dp", solution.greedy, known.dp_from == "observer"))
     for name, policy, observer in policies:
         with _population(actual, frequency, noise, _episodes(actual, noise)) as env:
-            yield name, _mean(_acting(plant, frequency, policy, observer), env)
+            yield name, _mean(predicting(plant, frequency, policy, observer), env)
 
 
 def _episodes(plant: Plant, noise: float) -> int:
@@ -223,13 +223,6 @@ def _population(plant: Plant, frequency: float, noise: float, members: int | Non
         yield env
 
 
-def _acting(plant: OdePlant, frequency: float, policy: Policy, observer: bool = False) -> Controller:
-    """Return a controller for one episode that acts by a policy of states, with prediction if there is a channel."""
-    if plant.channel.is_off and not observer:
-        return policy
-    return PredictingController(plant, frequency, policy, observer).act
-
-
 def _mean(controller: Controller, env: PopulationEnv) -> float:
     return float(controllers.run_episode(controller, env).mean())
 
@@ -238,7 +231,7 @@ def _measure_dp(plant: OdePlant, frequency: float, rule: Rule | None, env: Popul
     refined = grid_choice.reference_solution(plant, frequency, rule)
     solution = refined.solution
     channel, found, observer = plant.channel, dict[str, Any](), False
-    acting = partial(_acting, plant, frequency)
+    acting = partial(predicting, plant, frequency)
     if not channel.is_off:
         found["dp_unaware"] = _mean(controllers.unaware(plant, solution.greedy), env)
         if env.num_envs > 1 or channel.resolution or channel.differentiate:  # else, readings are exact

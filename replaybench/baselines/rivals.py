@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from replaybench.baselines import pid
-from replaybench.baselines.controllers import Controller, PredictingController, run_episode
+from replaybench.baselines.controllers import Controller, predicting, run_episode
 from replaybench.baselines.fuzzy_q_iteration import cached_at, write_cached
 from replaybench.baselines.lqi import Lqi, lqi_gains
 from replaybench.baselines.mppi import HOLD, HORIZON, ITERATIONS, SAMPLES, TEMPERATURE, Mppi
@@ -138,8 +138,7 @@ def controller(plant: Plant, frequency: float, name: str, rival: Rival, members:
             return _with_one_line_errors(CONTROLLERS.load(name)(plant, frequency), name)
     ode = with_equations(plant, name)
     if name == MPPI:
-        policy = Mppi(ode, frequency, members).act
-        return policy if plant.channel.is_off else PredictingController(ode, frequency, policy).act
+        return predicting(ode, frequency, Mppi(ode, frequency, members).act)
     if name == LQI:
         return Lqi(ode, frequency).act
     return pid.Pid(ode, frequency, np.reshape(rival.gains, (-1, pid.GAINS))).act

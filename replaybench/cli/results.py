@@ -138,7 +138,7 @@ def show(
 def robustness(
     run: Positional[Path],
     parameter: str,
-    factors: tuple[float, ...] = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0),
+    factors: tuple[float, ...] = (),
     values: tuple[float, ...] = (),
     plant: str | None = None,
     learner: str | None = None,
@@ -156,7 +156,7 @@ def robustness(
     Args:
         run: Run folder.
         parameter: Parameter of the plant to change, or delay, or noise.
-        factors: Factors by which the parameter is multiplied.
+        factors: Factors by which the parameter is multiplied, 0.5 0.75 1 1.25 1.5 2 if none are given.
         values: New values of the parameter, in place of factors. A delay is in s, and noise in normalised units.
         plant: Use the cells of the run folder with this plant.
         learner: Use the cells with this learner.
@@ -171,6 +171,10 @@ def robustness(
     from replaybench.cli.console import make_console
     from replaybench.cli.robustness import show_robustness
 
+    if factors and values:
+        raise UserError("--factors and --values both give values of the parameter; leave one out")
+    if references and no_rivals:
+        raise UserError("--no-rivals leaves out your --references, too; leave one of them out")
     chosen = {"plant": plant, "learner": learner, "strategy": strategy, "noise": noise, "frequency": frequency}
     chosen = {axis: value for axis, value in chosen.items() if value is not None}
     show_robustness(make_console(), run, parameter, factors, values, chosen, references, not no_rivals, output)

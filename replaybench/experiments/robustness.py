@@ -127,7 +127,7 @@ def conditions(
     Args:
         run: Run folder.
         parameter: Name of a parameter of the plants, `delay` or `noise`.
-        factors: Factors by which the value in the training is multiplied.
+        factors: Factors by which the value in the training is multiplied; `FACTORS` if empty.
         values: New values, in place of factors.
         chosen: Values that select cells by axis, such as `{"learner": "DDPG"}`.
 
@@ -178,7 +178,7 @@ def _values(
             f"the {parameter} of {plant.name} is 0 in this run, so that factors do not change it; give values instead, "
             f"as in --values {example}"
         )
-    return sorted(set(values or (factor * trained for factor in factors)))
+    return sorted(set(values or (factor * trained for factor in factors or FACTORS)))
 
 
 def _changed(plant: Plant, frequency: float, noise: float, parameter: str, value: float) -> tuple[Plant, float]:

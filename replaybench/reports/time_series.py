@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from replaybench.baselines.controllers import Controller, Policy, PredictingController, linear_quadratic_regulator
+from replaybench.baselines.controllers import Controller, linear_quadratic_regulator, predicting
 from replaybench.baselines.grid_choice import reference_solution
 from replaybench.baselines.rivals import TUNING_EPISODES, Rivals, controller
 from replaybench.data.documents import COLUMN_SUFFIXES, check_columns_file, write_columns
@@ -78,20 +78,14 @@ def references(scene: Scene, rivals: Rivals | None) -> Iterator[tuple[str, Predi
     if not isinstance(plant, OdePlant):
         return
     with contextlib.suppress(UserError):  # not every plant can be linearised
-        yield "linear-quadratic control", _predicting(scene, linear_quadratic_regulator(plant, scene.frequency).act)
+        regulator = linear_quadratic_regulator(plant, scene.frequency)
+        yield "linear-quadratic control", _without_state(predicting(plant, scene.frequency, regulator.act))
     if plant.grid_nodes:
-        yield "dynamic programming", _predicting(scene, reference_solution(plant, scene.frequency).solution.greedy)
+        solution = reference_solution(plant, scene.frequency).solution
+        yield "dynamic programming", _without_state(predicting(plant, scene.frequency, solution.greedy))
     found = {} if rivals is None else rivals.scores(plant, scene.frequency, scene.noise)
     for name, rival in found.items():
         yield reference_label(RIVAL + name), _without_state(controller(plant, scene.frequency, name, rival, [0]))
-
-
-def _predicting(scene: Scene, policy: Policy) -> Predict:
-    """Return a controller for one episode that acts by a policy, and predicts over the delay if there is a channel."""
-    plant = scene.plant
-    if isinstance(plant, OdePlant) and not plant.channel.is_off:
-        return _without_state(PredictingController(plant, scene.frequency, policy).act)
-    return _without_state(policy)
 
 
 def _without_state(controller: Controller) -> Predict:

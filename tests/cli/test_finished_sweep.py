@@ -160,6 +160,8 @@ def test_robustness_stopped_writes_nothing(run: Path, tmp_path: Path, monkeypatc
         (("delay", "--values", 4.0), "delay = 4 s is as long as an episode"),
         (("noise", "--values", -0.1), "noise must be at least 0"),
         (("mass", "--factors", 0.5, 0), "mass must be positive, not 0.0"),
+        (("mass", "--factors", 2, "--values", 0.1), "--factors and --values both give"),
+        (("mass", "--no-rivals", "--references", "pid.py:MyPID"), "leaves out your --references, too"),
         (("mass", "--strategy", "TDE[PER]"), "has no cell of strategy 'TDE.PER.'"),
         (("mass", "--references", "pid.py:MyPID"), "unknown controller of this study"),
     ],

@@ -70,6 +70,12 @@ def test_statistics_are_the_recordings(tmp_path: Path) -> None:
     refuses("normalises by all that was collected", replayed, streamed, "FIFO[PER]", learners=2, capacity=100)
 
 
+def test_recordings_of_a_plant_with_a_spread_and_a_channel_are_read(tmp_path: Path) -> None:
+    plant = make_plant("Pendulum", spread={"mass": 0.2}, channel={"noise": {"angle": 0.01}})
+    path = buffer(tmp_path / "buffer.h5", collect(plant, 1, members=1), plant, parameters=plant.settings())
+    assert read_recording(path).plant == plant
+
+
 def test_ere_without_a_phase_is_refused(tmp_path: Path) -> None:
     """Phases are those after an episode, here of a single update; named ones hold offline too."""
     recording = recorded(tmp_path, learner={"DDPG": {"replays_per_experience": 0.1}})

@@ -114,7 +114,7 @@ class BufferFile:
         if self.facts.order and sorted(self.facts.order) != sorted(self.facts.fields):
             raise UserError(f"the facts of {self.path}: order must name each of the fields once")
         for name, value in self.facts.parameters.items():
-            if isinstance(value, dict) != (name == "channel"):
+            if isinstance(value, dict) != (name in ("channel", "spread")):
                 raise UserError(f"the facts of {self.path}: the parameter {name} is of the wrong type")
         self._check_shapes()
         self.count, self.collected, self.offers = (record.read(name) for name in ("count", "collected", "offers"))
