@@ -388,6 +388,15 @@ def test_a_proposal_from_a_run_fits_into_the_memory(tmp_path: Path) -> None:
     refuses("fits into --memory 499, the smallest needs 500; raise it", advised, tmp_path, memory=499)
 
 
+def test_advice_from_a_run_uses_the_channel_of_its_study(tmp_path: Path) -> None:
+    data = made(tmp_path).assign_coords(plant=["PendulumDCSC:delay=0.04"])
+    advice = advised(tmp_path, data, study="[channel]\nhistory = 1\n")
+    assert advice.traits.late == pytest.approx(1.0)
+    assert said(advice.cautions, "set history in [channel]")
+    advice = advised(tmp_path, study="[plant.PendulumDCSC.channel]\nhistory = 2\n")
+    assert (advice.traits.late, said(advice.cautions, "set history")) == (0.0, False)
+
+
 def test_a_folder_that_advise_wrote_names_its_run(tmp_path: Path) -> None:
     for name in ("1-full", "2-probes"):
         (tmp_path / name).mkdir()

@@ -312,7 +312,7 @@ class _Writer:
         if not self.state:
             return
         members = "\n".join(f"    {member}" for member in self.state)
-        yield f"/* what one step hands to the next one */\ntypedef struct {{\n{members}\n}} name_state;\n"
+        yield f"/* values that a step needs from earlier ones */\ntypedef struct {{\n{members}\n}} name_state;\n"
         parts = []
         if self.past and self.units is not None:
             yield array("float", "name_neutral", self.units.neutral.astype(np.float32), number)
