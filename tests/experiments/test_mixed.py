@@ -75,7 +75,7 @@ def test_rules_of_the_strategy_see_the_running_buffer_only() -> None:
     assert not difference(other, alone.state_dict())
 
 
-@pytest.mark.parametrize(("share", "anneal", "counts"), [(1.0, 0.5, [16, 8, 0, 0]), (0.5, "none", [8, 8, 8, 8])])
+@pytest.mark.parametrize(("share", "anneal", "counts"), [(1.0, 0.5, [16, 8, 0, 0]), (0.3, "none", [5, 5, 5, 5])])
 def test_the_share_falls_to_0_over_a_part_of_the_run(share: float, anneal: Any, counts: list[int]) -> None:
     replay = filled(f"Mix(a.h5, share={share}, anneal={anneal})*FIFO[PER]")
     assert replay.strategy.anneals == (anneal != "none")
