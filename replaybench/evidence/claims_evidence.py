@@ -24,7 +24,7 @@ from replaybench.experiments.dataset import AXES, last_of, mu_r, runs_there, sco
 from replaybench.experiments.effects import Effect, paired
 from replaybench.experiments.results_file import read_results
 from replaybench.experiments.statistics import DEAD_LEVEL
-from replaybench.experiments.study import Cell
+from replaybench.experiments.study import VOLUME, Cell
 from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.arrays import Floats
 from replaybench.runtime.errors import UserError
@@ -78,15 +78,15 @@ class Evidence:
     def differences(self, cell: Cell) -> Iterator[str]:
         """Yield, as text, each setting whose value in the stored results differs from that of a cell."""
         learner, plant = (self.study.get(kind, {}) for kind in ("learner", "plant"))
-        used = learner.get(cell.learner, {})
+        trained = _settings(cell.learner, learner)
         yield from (
-            f"learner.{cell.learner}.{key}" for key, value in _plain(cell.settings).items() if used.get(key) != value
+            f"learner.{cell.learner}.{key}" for key, value in _plain(cell.settings).items() if trained.get(key) != value
         )
         # A parameter that the run's file lacks is newer; its default keeps the earlier behaviour.
         used = {field.name: field.default for field in dataclasses.fields(cell.make_plant())}
         used |= plant.get(cell.plant, {})
         yield from (f"plant.{cell.plant}.{key}" for key, value in cell.parameters.items() if used.get(key) != value)
-        discount = {**plant.get(cell.plant, {}), **learner.get(cell.learner, {})}.get("discount")
+        discount = {**plant.get(cell.plant, {}), **trained}.get("discount")
         if discount != cell.parameters.get("discount"):
             yield f"discount of {cell.learner} on {cell.plant}"
         start = self.study.get("start", {}).get(cell.learner, {})
@@ -105,6 +105,12 @@ class Evidence:
         every = self.data.coords.get("update_every")
         if (0 if every is None else int(every.sel(plant=cell.plant))) != cell.update_every:
             yield "update_every"
+
+
+def _settings(learner: str, tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the stored settings of a learner. Its name contains its replay volume if that is an axis."""
+    name, _, volume = learner.partition(VOLUME)
+    return {**tables.get(name, {}), **({"replays_per_experience": float(volume)} if volume else {})}
 
 
 def _place(cell: Cell) -> tuple[Any, ...]:

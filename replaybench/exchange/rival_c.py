@@ -13,6 +13,7 @@ from replaybench.baselines.pid import GAINS, set_point_columns
 from replaybench.baselines.rivals import LQI, PID, Rival
 from replaybench.controllers.policies.c_header import Law, array, double
 from replaybench.envs.ode.plant import OdePlant
+from replaybench.runtime import elementwise
 from replaybench.runtime.errors import UserError, unknown
 
 ERROR: Final = """\
@@ -103,7 +104,7 @@ def rival_law(plant: OdePlant, frequency: float, name: str, rival: Rival) -> Law
     if name == PID:
         kp, ki, kd, filtered = np.reshape(rival.gains, (-1, GAINS)).T
         drives = np.array([plant.action_names.index(action) for action in plant.regulated.values()])
-        values = {"kp": kp, "ki": ki, "kd": kd, "decay": np.exp(-1.0 / frequency / filtered)}
+        values = {"kp": kp, "ki": ki, "kd": kd, "decay": elementwise.exp(-1.0 / frequency / filtered)}
         values["rest"] = plant.normalise_action(plant.zero_action)
         functions += [array("int", "name_drives", drives, str)]
         state = [kept, f"double slope[{loops}], reading[{loops}];", "int acted; /* 0 in the first step */"]

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -364,6 +365,19 @@ def test_settings_without_effect_are_no_difference(
     run = read_evidence(store(tmp_path / "run", (strategy,), **changed))
     study = replace(read_preset(PRESET).study("paper"), strategies=(strategy,), plants=("PendulumDCSC",), **wanted)
     assert run.holds(study.cells()[0]) == held
+
+
+def test_the_replay_volume_of_an_axis_is_a_setting_of_the_learner() -> None:
+    study = replace(read_preset(PRESET).study("quick"), plants=("PendulumDCSC",), replay_volume=(2.0, 4.0))
+    one, other = study.cells()[0], study.cells()[-1]
+    stored = tomllib.loads(write_toml(resolved(study, study.cells())))
+    data = made_results(
+        ["PendulumDCSC"], [one.learner], [one.strategy], [0.0], [50.0], seeds=2, episodes=one.episodes,
+        ends=lambda *_: 0.5,
+    )  # fmt: skip
+    run = Evidence(Path("run"), data, stored)
+    assert list(run.differences(one)) == []
+    assert list(run.differences(replace(one, settings=other.settings))) != []
 
 
 def test_a_parameter_that_came_after_a_run_counts_as_its_default(run: Evidence) -> None:

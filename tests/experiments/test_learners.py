@@ -58,7 +58,6 @@ def test_a_mask_makes_the_plant_partly_observed() -> None:
         ("DQN", "FIFO[Uniform]", {"plants": ("Magman",)}, "levels"),
         ("DQN", "FULL[PER]", {"plants": (CART,), "learner": {"DQN": {"levels": 15}}}, "levels = 15, but the plant"),
         ("SAC", "FIFO[Uniform]", {"learner": {"SAC": {"temprature": 0.1}}}, "temperature"),
-        ("ACER", "Synth(action=0.1)*FIFO[Uniform]", {"learner": {"ACER": {"segment": 1}}}, "trajectories"),
     ],
 )
 def test_what_cannot_work_is_refused(learner: str, strategy: str, changes: dict[str, Any], message: str) -> None:
