@@ -34,6 +34,7 @@ SHORTER = {
     "claims runs/debruin2018-fig12-quick": "claims runs/demo",
     "--updates 20000": "--updates 64",
     "frequency 100 --noise 0.02 --inertia 1.91e-4": "frequency 25 --inertia 1.91e-4 --reference paper",
+    "--seeds 8 --episodes 300": "--seeds 2 --episodes 3",
     "range(50)": "range(4)",
     "islice(stream, 1000)": "islice(stream, 3)",
     "learn(10_000)": "learn(120)",
