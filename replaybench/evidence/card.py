@@ -111,7 +111,7 @@ class Card:
 
     def _scores(self) -> FittedTable:
         own, baseline = self.standings[self.strategy], self.standings[BASELINE]
-        headings = ("plant", "volume", "noise", "rank", "final μ_r [95 %]", f"− {BASELINE} [95 %]", "collapsed")
+        headings = ("plant", "volume", "noise", "rank", "final μ_r [95 %]", f"gain over {BASELINE}", "collapsed")
         table = FittedTable(headings, ("plant",), headings[1:], title="Scores in each condition")
         means = np.array([standing.final.mean(axis=-1) for standing in self.standings.values()])
         ranks = _ranks(means)[list(self.standings).index(self.strategy)]
