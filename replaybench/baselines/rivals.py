@@ -8,7 +8,7 @@ import contextlib
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +22,7 @@ from replaybench.baselines.lqi import Lqi, lqi_gains
 from replaybench.baselines.mppi import HOLD, HORIZON, ITERATIONS, SAMPLES, TEMPERATURE, Mppi
 from replaybench.data.record import read_header
 from replaybench.envs.interface.plant import Plant
+from replaybench.envs.measures import MEASURES
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.plant import OdePlant, with_equations
 from replaybench.envs.population import PopulationEnv
@@ -84,6 +85,7 @@ class Rival:
     """The score of a rival controller on a plant, at one control rate and noise."""
 
     score: float  # mean score of its episodes
+    measures: Mapping[str, float]  # their means of those of `MEASURES` that the plant has
     note: str = ""  # gains and cost of tuning, on one line
     gains: tuple[float, ...] = ()  # tuned values, which define the controller; empty if it has none
 
@@ -169,27 +171,30 @@ def _simulated_episodes(plant: Plant, noise: float) -> int:
 
 
 def _measure(plant: Plant, frequency: float, noise: float, name: str, chosen: Rivals) -> Rival:
-    unscored = Rival(math.nan)
+    unscored = Rival(math.nan, {})
     if name == PID:
         ode = with_equations(plant, name)
         gains, simulated = pid.tune(ode, frequency, noise, chosen.episodes)
         note = f"{pid.described(ode, gains)}; tuned on {simulated:,} episodes"
-        unscored = Rival(math.nan, note, tuple(gains.ravel().tolist()))
+        unscored = Rival(math.nan, {}, note, tuple(gains.ravel().tolist()))
     if name == MPPI:
         episodes = _simulated_episodes(plant, noise)
         note = f"knows the model; {SAMPLES} samples of {HORIZON:g} s, {ITERATIONS} times a step; {episodes} episodes"
-        unscored = Rival(math.nan, note)
-    return dataclasses.replace(unscored, score=score_on(plant, frequency, name, unscored, plant, noise))
+        unscored = Rival(math.nan, {}, note)
+    return scored_on(plant, frequency, name, unscored, plant, noise)
 
 
-def score_on(plant: Plant, frequency: float, name: str, rival: Rival, actual: Plant, noise: float) -> float:
-    """Return the mean score of a rival that was made for `plant` on the plant `actual`, which may be another one."""
+def scored_on(plant: Plant, frequency: float, name: str, rival: Rival, actual: Plant, noise: float) -> Rival:
+    """Return a rival that was made for `plant` with its score on the plant `actual`, which may be another one."""
     episodes = _simulated_episodes(actual, noise) if name == MPPI else actual.reference_episodes
     env = PopulationEnv(
         actual, episodes, frequency=frequency, sensor_noise=noise, actuator_noise=noise, seed=_SEED, role="evaluation"
     )
     with contextlib.closing(env):
-        return float(run_episode(controller(plant, frequency, name, rival, env.members), env).mean())
+        score = float(run_episode(controller(plant, frequency, name, rival, env.members), env).mean())
+        means = dict(zip(MEASURES, env.measures().mean(axis=0).tolist(), strict=True))
+        known = {name: mean for name, mean in means.items() if math.isfinite(mean)}
+        return dataclasses.replace(rival, score=score, measures=known)
 
 
 def _kept_at(plant: Plant, frequency: float, noise: float, name: str, chosen: Rivals) -> Path:

@@ -102,6 +102,14 @@ def reference_rows(here: xr.Dataset) -> list[ReferenceRow]:
     return rows
 
 
+def rival_measures(here: xr.Dataset, names: Sequence[str]) -> Iterator[tuple[str, list[float]]]:
+    """Yield the label of each rival, and its known measures of signals and responses by `names`, at one condition."""
+    for name in here["rival"].values.tolist() if "rival_measures" in here else ():
+        values = here["rival_measures"].sel(rival=name, measure=list(names)).values.tolist()
+        if np.isfinite(values).any():
+            yield reference_label(RIVAL + name), values
+
+
 def reference_label(name: str) -> str:
     """Return the name in tables of a reference controller, from its name in a `ReferenceRow`."""
     rival = name.removeprefix(RIVAL)

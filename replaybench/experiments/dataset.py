@@ -232,10 +232,13 @@ def add_references(data: xr.Dataset, references: References) -> None:
         notes = np.full(data["rival_score"].shape, "", dtype="U400")
         about = {"long_name": "gains of rivals and the cost of their tuning"}
         data["rival_note"] = xr.DataArray(notes, dims=(*axes, "rival"), attrs=about)
+        _blank(data, "rival_measures", (*axes, "rival", "measure"), "signals and responses of rivals")
         for key, reference in references.items():
             for name, rival in reference.rivals.items():
                 place = {**dict(zip(("plant", "frequency", "noise"), key, strict=True)), "rival": name}
                 data["rival_score"].loc[place], data["rival_note"].loc[place] = rival.score, rival.note
+                for measure, mean in rival.measures.items():
+                    data["rival_measures"].loc[{**place, "measure": measure}] = mean
     if any(reference.dp_from for reference in references.values()):  # plants with a channel
         starts = np.full([data.sizes[axis] for axis in axes], "", dtype="U8")
         about = {"long_name": "what the prediction of reference_dp starts from, a reading or an observer"}

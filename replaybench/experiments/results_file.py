@@ -78,6 +78,7 @@ _FORMS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "reference_change": (("plant", "frequency"), _NUMBER),
     "rival_score": (("plant", "noise", "frequency", "rival"), _NUMBER),
     "rival_note": (("plant", "noise", "frequency", "rival"), _TEXT),
+    "rival_measures": (("plant", "noise", "frequency", "rival", "measure"), _NUMBER),
 }
 """Axes and data type of each known array. Other arrays may have any of these axes."""
 _NEEDED_AXES: Final = (*AXES, "seed", "episode", "greedy_episode")

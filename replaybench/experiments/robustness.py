@@ -18,7 +18,7 @@ import numpy as np
 from replaybench.baselines.controllers import run_episode
 from replaybench.baselines.grid_choice import Rule, check_effort
 from replaybench.baselines.references import Reference, normalise, reference, scores_on
-from replaybench.baselines.rivals import Rivals, score_on
+from replaybench.baselines.rivals import Rivals, scored_on
 from replaybench.controllers.policies.policy import stored_learner
 from replaybench.data.policy_file import failed_members, members_in, read_policy
 from replaybench.data.run_folder import RunFolder
@@ -227,7 +227,7 @@ def _of_references(
     for name, score in scores_on(plant, frequency, rule, known, actual, noise):
         yield f"reference_{name}", score
     for name, rival in known.rivals.items():
-        yield RIVAL + name, score_on(plant, frequency, name, rival, actual, noise)
+        yield RIVAL + name, scored_on(plant, frequency, name, rival, actual, noise).score
 
 
 def _scores(cell: Cell, path: Path, plant: Plant, noise: float) -> Floats:

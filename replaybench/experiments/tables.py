@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 
 from replaybench.baselines.references import no_score
-from replaybench.experiments.comparison import RIVAL, no_learning, reference_label, reference_rows
+from replaybench.experiments.comparison import RIVAL, no_learning, reference_label, reference_rows, rival_measures
 from replaybench.experiments.dataset import AXES, episode_metric, last_of, lengths_vary, runs_there, the_last
 from replaybench.experiments.statistics import Interval, interval
 from replaybench.experiments.text_table import FittedTable
@@ -70,29 +70,32 @@ _MEASURED: Final = (
 
 
 def measure_tables(data: xr.Dataset) -> list[FittedTable]:
-    """Return one table per plant with measures of the signals and responses, in training and in greedy episodes."""
-    tables: dict[str, FittedTable] = {}
-    if "measures" not in data:
-        return []
-    labels, axes = _labels(data), ("plant", "frequency", "noise", "learner", "strategy")
-    for place in itertools.product(*(data[axis].values for axis in axes)):
-        plant, frequency, noise, learner, strategy = place
-        here = data.sel(dict(zip(axes, place, strict=True)))
+    """Return one table per plant with signals and responses, in training and greedy episodes and of rivals."""
+    tables: list[FittedTable] = []
+    labels, axes = _labels(data), ("frequency", "noise", "learner", "strategy")
+    for plant in data["plant"].values if "measures" in data else ():
         known = data[["measures", "measures_greedy"]].sel(plant=plant).to_array().notnull()
         names = [name for name in data["measure"].values.tolist() if known.sel(measure=name).any()]
-        for episodes, variable in (("training", "measures"), ("greedy", "measures_greedy")):
-            if not names or not runs_there(here).any():
-                continue
-            if plant not in tables:
-                headings = ("Hz", "noise", *_names(data), "episodes", *(_MEASURES.get(name, name) for name in names))
-                title = f"{plant}: signals and responses, mean over seeds, {the_last(data.sel(plant=plant))}"
-                right = [heading for heading in headings if heading not in (*_names(data), "episodes")]
-                tables[plant] = FittedTable(headings, _names(data), right, title=title, caption=_MEASURED)
-            means = [_average(here[variable].sel(measure=name).values) for name in names]
-            shown = ["–" if np.isnan(mean) else f"{mean:.3g}" for mean in means]
+        rows = []
+        for frequency, noise in itertools.product(*(data[axis].values for axis in axes[:2])):
+            there = data.sel(plant=plant, frequency=frequency, noise=noise)
             where = f"{float(frequency):g}", f"{float(noise):g}"
-            tables[plant].add(*where, *labels[learner, strategy], episodes, *shown)
-    return list(tables.values())
+            for learner, strategy in labels:
+                here = there.sel(learner=learner, strategy=strategy)
+                for episodes, variable in (("training", "measures"), ("greedy", "measures_greedy")):
+                    if runs_there(here).any():
+                        means = [_average(here[variable].sel(measure=name).values) for name in names]
+                        rows.append([*where, *labels[learner, strategy], episodes, *map(_short, means)])
+            for label, values in rival_measures(there, names):
+                rows.append([*where, *[""] * (len(_names(data)) - 1), label, "", *map(_short, values)])
+        if names and rows:
+            headings = ("Hz", "noise", *_names(data), "episodes", *(_MEASURES.get(name, name) for name in names))
+            title = f"{plant}: signals and responses, mean over seeds, {the_last(data.sel(plant=plant))}"
+            right = [heading for heading in headings if heading not in (*_names(data), "episodes")]
+            tables.append(FittedTable(headings, _names(data), right, title=title, caption=_MEASURED))
+            for row in rows:
+                tables[-1].add(*row)
+    return tables
 
 
 def noise_tables(data: xr.Dataset) -> list[FittedTable]:
@@ -141,6 +144,10 @@ def replay_tables(data: xr.Dataset) -> list[FittedTable]:
 def _average(values: Any) -> float:
     known = values[~np.isnan(values)]
     return float(known.mean()) if known.size else np.nan
+
+
+def _short(value: float) -> str:
+    return "–" if np.isnan(value) else f"{value:.3g}"
 
 
 def _written(value: float, digits: int) -> str:

@@ -16,6 +16,7 @@ from replaybench.baselines.pid import Pid
 from replaybench.baselines.references import kept_reference, reference
 from replaybench.baselines.rivals import Rivals
 from replaybench.envs.interface.channel import Channel
+from replaybench.envs.measures import MEASURES
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.courses import Steps
 from replaybench.envs.ode.pendulum import PendulumDCSC
@@ -103,6 +104,8 @@ def test_rivals_are_computed_once_for_each_plant_condition_and_budget(
     assert reference(plant, 50.0).rivals == {}
     found = reference(plant, 50.0, rivals=budget).rivals
     assert set(found) == {"PID", "LQI", "MPPI"}
+    assert all(set(rival.measures) == set(MEASURES) for rival in found.values())
+    assert 0 < found["PID"].measures["settling time"] < 1
     assert "Kp = " in found["PID"].note
     assert "tuned on 96 episodes" in found["PID"].note
     monkeypatch.setattr(pid, "tune", lambda *given: pytest.fail("tuned again"))
@@ -199,6 +202,10 @@ class Mine(ReferenceController):
         angle, speed, goal = self.plant.denormalise_state(observation).T
         return self.plant.normalise_action((6.0 * (goal - angle) - 0.2 * speed)[:, None])
 
+class Idle(ReferenceController):
+    def act(self, observation):
+        return 0 * observation[:, :1]
+
 class Failing(ReferenceController):
     def act(self, observation):
         return observation[:, 99]
@@ -213,6 +220,8 @@ def test_own_controllers_are_rivals(tmp_path: Path, empty_cache: Path, monkeypat
     assert Rivals(own=(name,)).scores(Quick(), 50.0, 0.0, compute=False) == {}
     found = Rivals(own=(name,)).scores(Quick(), 50.0, 0.0)
     assert found[name].score > -1.0
+    idle = f"{file}:Idle"
+    assert Rivals(own=(idle,)).scores(Quick(), 50.0, 0.0)[idle].measures["action variation"] == 0
     assert Rivals(own=(name,)).scores(Quick(), 50.0, 0.0, compute=False) == found
     refuses("own_controllers.py, line .*IndexError", Rivals(own=(f"{file}:Failing",)).scores, Quick(), 50.0, 0.0)
     refuses("unknown controller .*Other", Rivals(own=(f"{file}:Other",)).scores, Quick(), 50.0, 0.0)

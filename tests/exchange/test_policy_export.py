@@ -186,7 +186,7 @@ def test_rivals_in_c_act_as_in_python(name: str, tmp_path: Path, capsys: Capsys,
     run.study.write_text("")
     cells = study.cells()
     run.provenance.write_text(json.dumps({"cells": {cell.id: {"cell": dataclasses.asdict(cell)} for cell in cells}}))
-    rival = Rival(-0.5, "tuned", (4.0, 6.0, 0.05, 0.01))
+    rival = Rival(-0.5, {}, "tuned", (4.0, 6.0, 0.05, 0.01))
     monkeypatch.setattr(Rivals, "score", lambda *given: rival)
     assert call("export-policy", run.path, "--rival", name, "--output", tmp_path / "rig.h") == 0
     assert "64 commands:" in self_test(tmp_path, capsys.readouterr().out)

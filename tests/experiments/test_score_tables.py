@@ -20,6 +20,7 @@ from benchmarks.evidence.rescore import rescored
 from replaybench.baselines import references
 from replaybench.baselines.references import Reference
 from replaybench.cli.baseline import reference_table
+from replaybench.envs.measures import MEASURES
 from replaybench.envs.registry import make_plant
 from replaybench.experiments import comparison
 from replaybench.experiments.comparison import (
@@ -36,7 +37,7 @@ from replaybench.experiments.dataset import add_scores
 from replaybench.experiments.overview import screen
 from replaybench.experiments.results_file import read_results, write_results
 from replaybench.experiments.study import Cell
-from replaybench.experiments.tables import score_tables
+from replaybench.experiments.tables import measure_tables, score_tables
 from replaybench.experiments.text_table import Collector, FittedTable
 from replaybench.reports.figures.distributions import paired_differences, performance_profiles
 from replaybench.reports.figures.style import style
@@ -333,6 +334,18 @@ def test_points_that_were_not_run_do_not_decide_the_measure(tmp_path: Path) -> N
     data = results(tmp_path).reindex(noise=[0.0, 0.02], frequency=[50.0, 100.0])
     assert "PendulumDCSC: μ_final of all 20 episodes" in shown_comparison(data)
     assert "PendulumDCSC: mean reward of all 20 episodes" in shown_comparison(results(tmp_path, RAW))
+
+
+def test_signals_of_rivals_stand_beside_those_of_learners(tmp_path: Path) -> None:
+    data, axes = results(tmp_path), ("plant", "noise", "frequency")
+    data.coords["rival"] = ["PID", "Mine"]
+    data["measures"].loc[{"measure": "overshoot"}] = 0.25
+    known = np.full((1, 1, 1, 2, len(MEASURES)), np.nan)
+    known[..., 0, list(MEASURES).index("overshoot")], known[..., 0, 0] = 0.125, 0.5
+    data["rival_measures"] = (*axes, "rival", "measure"), known
+    shown = text_of(*measure_tables(data))
+    assert re.search(r"tuned PID +0.125 *$", shown, re.MULTILINE), "a measure that no learner has is left out"
+    assert "Mine" not in shown
 
 
 def test_a_single_strategy_has_no_comparison(tmp_path: Path) -> None:

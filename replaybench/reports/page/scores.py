@@ -8,7 +8,7 @@ import numpy as np
 from plotly.colors import sample_colorscale
 
 from replaybench.envs.registry import without_delay
-from replaybench.experiments.comparison import Comparison, baseline_label
+from replaybench.experiments.comparison import Comparison, baseline_label, rival_measures
 from replaybench.experiments.dataset import counted_in, episode_metric
 from replaybench.experiments.statistics import RISE_LEVEL, Interval
 from replaybench.reports.figures.style import RAW_LABELS, Series, luminance, plant_name
@@ -141,13 +141,18 @@ def _measures(report: ReportData) -> list[Table]:
     known = report.data[["measures", "measures_greedy"]].to_array().notnull()
     names = [name for name in report.data["measure"].values.tolist() if known.sel(measure=name).any()]
     rows = []
-    for point, one in itertools.product(report.points, report.series):
-        here = report.data.isel(point._asdict()).sel(one.where)
-        for episodes, variable in (("training", "measures"), ("greedy", "measures_greedy")):
-            if report.started(point, one):
-                means = here[variable].sel(measure=names).mean("seed").values
-                where = plant_name(report.plants[point.plant]), *report.numbers(point), one.label, episodes
-                rows.append(Row([*where, *(number(mean, 3) for mean in means)], report.places(one, point)))
+    for point in report.points:
+        there = report.data.isel(point._asdict())
+        where = [plant_name(report.plants[point.plant]), *report.numbers(point)]
+        for one in report.series:
+            for episodes, variable in (("training", "measures"), ("greedy", "measures_greedy")):
+                if report.started(point, one):
+                    means = there.sel(one.where)[variable].sel(measure=names).mean("seed").values
+                    cells = [*where, one.label, episodes, *(number(mean, 3) for mean in means)]
+                    rows.append(Row(cells, report.places(one, point)))
+        for label, values in rival_measures(there, names):
+            cells = [*where, label, "", *(number(value, 3) for value in values)]
+            rows.append(Row(cells, point._asdict(), "reference"))
     heads = ("plant", "noise", "Hz", "series", "episodes", *names)
     legend = f"Signals and responses, mean of {report.late}"
     return [Table(legend, heads, rows, 5)] if names and rows else []
