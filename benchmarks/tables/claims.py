@@ -10,12 +10,21 @@ from benchmarks.tables.stored import RESULTS, cells, facts, runs
 from benchmarks.tables.text import captioned, listed, number, table
 from replaybench.controllers.registry import algorithm_of
 from replaybench.evidence.claim import Claim, Claims, Verdict, claim_files, read_claims
-from replaybench.evidence.claims_evidence import Evidence, Finding, read_evidence
+from replaybench.evidence.claims_evidence import (
+    SHORT,
+    Evidence,
+    Finding,
+    expected,
+    judged,
+    parts,
+    read_evidence,
+    short,
+    verdict_text,
+)
 from replaybench.evidence.preset import Scale, preset_names, read_preset
 from replaybench.experiments.dataset import AXES
 from replaybench.experiments.effects import p_text
 from replaybench.experiments.study import Cell
-from replaybench.reports.figures.claims import SHORT, expected, judged, parts, short, verdict_text
 
 WORDS: Final = ("reproduced", "contradicted", "smaller than relevant", "undecided", "not run")
 BEFORE: Final = "claims_before.json"

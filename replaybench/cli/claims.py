@@ -14,20 +14,21 @@ from rich.table import Table
 
 from replaybench.data.run_folder import RunFolder
 from replaybench.evidence.claim import Claim, Claims, Verdict, Word, claim_files, read_claims
-from replaybench.evidence.claims_evidence import Evidence, Finding, read_evidence
-from replaybench.evidence.claims_plan import plan_seeds
-from replaybench.experiments.effects import p_text
-from replaybench.reports.figures.claims import (
-    MARKS,
+from replaybench.evidence.claims_evidence import (
     SHORT,
-    claims_figure,
+    Evidence,
+    Finding,
     expected,
     judged,
     parts,
+    read_evidence,
     record,
     short,
     verdict_text,
 )
+from replaybench.evidence.claims_plan import plan_seeds
+from replaybench.experiments.effects import p_text
+from replaybench.reports.figures.claims import MARKS, claims_figure
 from replaybench.reports.figures.style import check_figure, style, write_figure
 from replaybench.runtime.atomic import new_path, write_text
 from replaybench.runtime.errors import ReplaybenchWarning, UserError, unknown

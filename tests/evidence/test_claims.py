@@ -30,7 +30,17 @@ from replaybench.evidence.claim import (
     judge,
     read_claims,
 )
-from replaybench.evidence.claims_evidence import Evidence, Finding, find, measured, read_evidence
+from replaybench.evidence.claims_evidence import (
+    Evidence,
+    Finding,
+    find,
+    judged,
+    measured,
+    parts,
+    read_evidence,
+    still_needed,
+    verdict_text,
+)
 from replaybench.evidence.claims_plan import plan_seeds
 from replaybench.evidence.preset import read_preset, take_over
 from replaybench.experiments.dataset import add_scores
@@ -38,7 +48,7 @@ from replaybench.experiments.effects import Effect
 from replaybench.experiments.results_file import write_results
 from replaybench.experiments.study import Cell
 from replaybench.experiments.study_record import resolved, write_toml
-from replaybench.reports.figures.claims import MARKS, claims_figure, judged, parts, still_needed, verdict_text
+from replaybench.reports.figures.claims import MARKS, claims_figure
 from replaybench.runtime.arrays import Floats
 from replaybench.runtime.atomic import MARK
 from tests.helpers.commands import Capsys, Patch

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from replaybench.evidence.claim import Claims, Verdict, claim_files, read_claims
-from replaybench.evidence.claims_evidence import Finding, read_evidence
+from replaybench.evidence.claims_evidence import Finding, expected, judged, parts, read_evidence, verdict_text
 from replaybench.experiments.comparison import RIVAL, reference_label
 from replaybench.experiments.effects import p_text
 from replaybench.experiments.schedule import horizon
-from replaybench.reports.figures.claims import expected, judged, parts, verdict_text
 from replaybench.reports.figures.style import plant_name
 from replaybench.reports.page.report_data import ReportData
 from replaybench.reports.page.theme import Row, Section, Table, number
