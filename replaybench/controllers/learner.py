@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from replaybench.controllers.interface.agent import (
     ActionLevels,
-    Actions,
     Batch,
     DiscreteConfig,
     LearnerConfig,
     LearnerSetting,
     Normaliser,
+    RecurrentConfig,
+    Task,
 )
 from replaybench.controllers.interface.exploration import (
     BEHAVIOUR,
@@ -28,13 +29,12 @@ from replaybench.controllers.interface.exploration import (
     need_density,
 )
 from replaybench.controllers.interface.noise import Exploration, Explored, PolicyDraws
-from replaybench.controllers.interface.recurrence import FIELD, Memory, RecurrentConfig
 from replaybench.controllers.losses.refer import ReFER
 from replaybench.controllers.losses.temporal_difference import Experiences
 from replaybench.controllers.networks.mlp import PopulationMLP, Shape
-from replaybench.controllers.networks.network import Networks, PolicyHead, TrainState
+from replaybench.controllers.networks.network import Memory, Networks, PolicyHead, TrainState
 from replaybench.controllers.registry import name_of
-from replaybench.data.batch import SQUARED, CriticLoss, TraceRule
+from replaybench.data.batch import MEMORY, SQUARED, CriticLoss, TraceRule
 from replaybench.runtime.arrays import AnyFloats, Bools, Floats
 from replaybench.runtime.errors import UserError
 
@@ -100,8 +100,7 @@ class Learner:
         targets: Iterable[str] = (),
     ) -> None:
         task, members, dtype = setting.task, len(setting.members), setting.dtype
-        actions = Actions("this plant", task.action_size, task.action_choices)
-        self.check(config, actions, setting.refer is not None)
+        self.check(config, task, setting.refer is not None)
         self.config, self.setting, self.task, self.schedule = config, setting, task, config.schedule
         self.normaliser = Normaliser(config.normalise, members, task.observation_size, task.reward_scale, dtype)
         self.steps = np.zeros(1, np.int64)
@@ -125,18 +124,16 @@ class Learner:
             self.metric_names = self.memory.metric_names(self.density.names)
 
     @classmethod
-    def check(cls, config: LearnerConfig, actions: Actions, refer: bool = False) -> None:
+    def check(cls, config: LearnerConfig, task: Task, refer: bool = False, plant: str = "this plant") -> None:
         """Raise `UserError` if the learner does not support the plant's actions, or ReF-ER if `refer` is true."""
-        if actions.choices and not cls.discrete:
-            raise UserError(
-                f"{name_of(cls)} acts continuously, and {actions.plant} takes choices; use DQN or ACER-discrete"
-            )
+        if task.action_choices and not cls.discrete:
+            raise UserError(f"{name_of(cls)} acts continuously, and {plant} takes choices; use DQN or ACER-discrete")
         if refer and not cls.supports_refer:
             raise UserError(f"{name_of(cls)} does not support ReF-ER; use it with DDPG, NAF or V-RACER")
         if refer and isinstance(config, DeterministicConfig):
             need_density(name_of(cls), config.exploration)
         if isinstance(config, DiscreteConfig):
-            ActionLevels(config.levels, actions.size, actions.choices)
+            ActionLevels(config.levels, task.action_size, task.action_choices)
 
     @classmethod
     def check_loss(cls, loss: CriticLoss, strategy: str) -> None:
@@ -198,7 +195,8 @@ class Learner:
         The action uses the random numbers that `explore` drew in this step. No random numbers are drawn.
         """
         mean = self.mean(observation[:, None], self.memory.state)[:, 0]
-        return self.memory.with_memory(self.exploration.disturb(mean, self.normalised(observation)))
+        explored = self.exploration.disturb(mean, self.normalised(observation))
+        return explored._replace(extras={**explored.extras, **self.memory.remembered()})
 
     def mean(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
         """Return the actions to which exploration adds noise, by default the greedy actions of `policy`."""
@@ -277,7 +275,7 @@ class Learner:
 
         `stored` contains the fields `[M, n, width]` of n stored experiences of each member, by name.
         """
-        return self.density.metrics(stored, lambda observation: self.mean(observation, stored.get(FIELD)))
+        return self.density.metrics(stored, lambda observation: self.mean(observation, stored.get(MEMORY)))
 
     # Learning
 

@@ -55,6 +55,10 @@ def network_weights(loss: CriticLoss, batch: int) -> tuple[Floats32, Floats32]:
     return critic, actor
 
 
+MEMORY: Final = "memory"
+"""Name of the field in which a learner can store the state of its recurrent network before the step."""
+
+
 class Window(NamedTuple):
     """The observations of each sampled step and of the steps before it, for recurrent policies.
 

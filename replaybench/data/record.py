@@ -14,11 +14,11 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 import h5py
 import numpy as np
@@ -34,22 +34,27 @@ _PIECE_BYTES: Final = 1 << 21
 Key = tuple[int | slice, ...]
 
 
-class Column(Protocol):
-    """A NumPy array, or an array-like object of shape `[members, rows, …]` that computes its parts on request.
+@dataclass(frozen=True)
+class LazyColumn:
+    """An array whose parts are computed on request, for writing large arrays to files.
 
-    Members are independent learners. `write_record` requests each part of such an object once, in ascending order of
-    members and rows, as `[member, start:stop]` with integers.
+    Members are independent learners. `write_record` requests each part once, in ascending order of members and rows.
+
+    Attributes:
+        shape: Shape of the array, `[members, rows, …]`.
+        dtype: Type of the elements.
+        part: Function that computes the part `[member, start:stop]`, given the pair (member, slice).
     """
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Length of each axis."""
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    part: Callable[[tuple[int, slice]], np.ndarray]
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Dtype of the elements."""
+    def __getitem__(self, where: Any) -> Any:
+        return self.part(where)
 
-    def __getitem__(self, key: Any, /) -> Any: ...
+
+Column = np.ndarray | LazyColumn
 
 
 def fill(path: Path, extents: list[tuple[int, Column]]) -> None:

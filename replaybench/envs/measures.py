@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 
 from replaybench.envs.interface.plant import Plant
-from replaybench.envs.interface.signals import wrap_angle
+from replaybench.envs.interface.signals import wrap, wrap_angle
 from replaybench.envs.ode.courses import Steps
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.runtime.arrays import Bools, Floats, Floats32, Integers
@@ -52,7 +52,7 @@ class EpisodeMeasures:
         for j, (state, point) in enumerate(self._places):
             self._responses[chosen, j, _TARGET] = observed[chosen, point]
             error = observed[chosen, point] - observed[chosen, state]
-            self._responses[chosen, j, _FIRST] = wrapped(error) if self._angles[j] else error
+            self._responses[chosen, j, _FIRST] = wrap(error) if self._angles[j] else error
 
     def count(self, action: Floats32, observed: Floats, moving: Bools) -> None:
         """Count a step of the members marked in `moving`, under commands `[M, A]`, that ends at states `[M, S]`."""
@@ -83,11 +83,6 @@ class EpisodeMeasures:
     def changing(self) -> dict[str, Floats | Floats32]:
         """Return the arrays `[M, ...]` that change during an episode, by name."""
         return {"measured": self._sums, "measured_action": self._last, "measured_responses": self._responses}
-
-
-def wrapped(angles: Floats) -> Floats:
-    """Return angles [rad] wrapped into [−π, π)."""
-    return np.array([wrap_angle(angle) for angle in angles], np.float64)
 
 
 @kernel

@@ -15,10 +15,10 @@ from typing import Any, Final
 import numpy as np
 
 from replaybench.baselines.controllers import run_episode
-from replaybench.controllers.interface.agent import Actions, LearnerSetting
-from replaybench.controllers.interface.recurrence import FIELD
+from replaybench.controllers.interface.agent import LearnerSetting
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.registry import load_learner, variant_settings
+from replaybench.data.batch import MEMORY
 from replaybench.envs.population import PopulationEnv
 from replaybench.experiments.cell import stored_fields
 from replaybench.experiments.episodes import PlantModel
@@ -94,16 +94,15 @@ def replay_offline(
     kind, config = load_learner(learner)
     settings = merged(merged(recording.settings(learner), variant_settings(learner)), changes.settings)
     configured = build(config, settings, f"settings of {learner} for {recording.path}")
-    actions = Actions(plant.name, len(plant.action_names), plant.action_choices)
-    kind.check(configured, actions, strategy.refer is not None)
+    task = recording.task()
+    kind.check(configured, task, strategy.refer is not None, plant.name)
     kind.check_loss(strategy.sampling.critic_loss, str(strategy))
     noise = recording.noise if changes.noise is None else changes.noise
-    task = recording.task()
     task = task if changes.discount is None else task._replace(discount=changes.discount)
     setting = LearnerSetting(task, root_seed, members, recording.frequency, refer=strategy.refer)
     agent: Learner = kind(configured, setting)
     # The state of a recurrent policy before each experience is recomputed, so that the file need not hold it.
-    recording.check_fields(learner, {name: width for name, width in agent.fields.items() if name != FIELD})
+    recording.check_fields(learner, {name: width for name, width in agent.fields.items() if name != MEMORY})
     schedule = agent.schedule
     batch = schedule.batch_size * schedule.segment
     if capacity is not None and capacity < batch:

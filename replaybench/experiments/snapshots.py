@@ -5,6 +5,7 @@ Snapshots use no random numbers, so a run with snapshots has equal results.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -202,29 +203,46 @@ class Snapshots:
         if self.policies and self.plant is not None:
             chosen = median_seed(reward[: len(self.policies["value"])])
             if chosen is not None:
-                header |= {"seed": first + chosen, **_axes_facts(self.plant)}
+                header |= asdict(_facts_of(self.plant, first + chosen))
                 arrays |= {name: array[chosen : chosen + 1] for name, array in self.policies.items()}
         write_record(path, "snapshots", header, arrays)
 
 
-def _axes_facts(plant: OdePlant) -> dict[str, Any]:
-    states = zip(
-        plant.state_names, plant.state_units, plant.grid_low, plant.grid_high,
-        plant.periodic, plant.initial_state, plant.reference_state, strict=True,
-    )  # fmt: skip
-    actions = zip(plant.action_names, plant.action_units, plant.action_low, plant.action_high, strict=True)
-    return {
-        "states": [
-            {
-                "name": name, "unit": unit, "low": float(low), "high": float(high),
-                "periodic": bool(around), "initial": float(first), "reference": float(goal),
-            }
-            for name, unit, low, high, around, first, goal in states
-        ],
-        "actions": [
-            {"name": name, "unit": unit, "low": float(low), "high": float(high)} for name, unit, low, high in actions
-        ],
-    }  # fmt: skip
+@dataclass(frozen=True)
+class ActionAxis:
+    """The name, unit and physical range of one action."""
+
+    name: str
+    unit: str
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class StateAxis(ActionAxis):
+    """The name, unit and physical range of one state, with its initial and its reference value."""
+
+    periodic: bool
+    initial: float
+    reference: float
+
+
+@dataclass(frozen=True)
+class SnapshotFacts:
+    """The metadata about the policy in a file of snapshots, which is that of the run with seed number `seed`."""
+
+    seed: int
+    states: tuple[StateAxis, ...]
+    actions: tuple[ActionAxis, ...]
+
+
+def _facts_of(plant: OdePlant, seed: int) -> SnapshotFacts:
+    ends = (map(float, each) for each in (plant.grid_low, plant.grid_high))
+    points = (map(float, each) for each in (plant.initial_state, plant.reference_state))
+    states = zip(plant.state_names, plant.state_units, *ends, map(bool, plant.periodic), *points, strict=True)
+    limits = (map(float, each) for each in (plant.action_low, plant.action_high))
+    actions = zip(plant.action_names, plant.action_units, *limits, strict=True)
+    return SnapshotFacts(seed, tuple(StateAxis(*each) for each in states), tuple(ActionAxis(*each) for each in actions))
 
 
 def median_seed(rewards: Floats) -> int | None:

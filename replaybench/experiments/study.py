@@ -20,7 +20,7 @@ from warnings import warn
 
 from replaybench.baselines.grid_choice import Rule
 from replaybench.baselines.rivals import CONTROLLERS, Rivals
-from replaybench.controllers.interface.agent import Actions, Schedule
+from replaybench.controllers.interface.agent import Schedule
 from replaybench.controllers.registry import LEARNERS, algorithm_of, load_learner, spelled, variant_settings
 from replaybench.data.documents import read_toml
 from replaybench.envs.interface.channel_of_plant import check_channel
@@ -316,12 +316,13 @@ class Study:
                 f"study {self.name!r}: evaluate_every_steps must be at least the {steps // self.episodes} steps of an "
                 f"episode and at most the {steps} of a run, not {self.evaluate_every_steps}; 0 for no evaluations"
             )
-        actions = Actions(made.name, len(made.action_names), made.action_choices)
-        kind.check(settings, actions, parsed.refer is not None)
+        mode = self.discount if isinstance(self.discount, str) else "fixed"
+        task = make_task(made, frequency, mode, observe)
+        kind.check(settings, task, parsed.refer is not None, made.name)
         kind.check_loss(parsed.sampling.critic_loss, str(parsed))
         self._check_buffers(parsed, settings.schedule, every, observe)
         with_phases(parsed.at(frequency), settings.schedule, made.steps_per_episode(frequency), every)
-        mode, mixed = self.discount if isinstance(self.discount, str) else "fixed", ""
+        mixed = ""
         if (mix := parsed.mix) is not None:
             recording = read_mixed(mix, plant, made, frequency, observe, self.mixed.get(str(mix.file), ""))
             mixed = recording.checksum
@@ -329,7 +330,6 @@ class Study:
                 warn(f"{recording.path}: {line}", ReplaybenchWarning, stacklevel=2)
         start = self.start.get(learner)
         if start is not None:
-            task = make_task(made, frequency, mode, observe)
             start = start.checked(kind, settings, task, frequency, self.first_seed + self.seeds)
         return Cell(
             sources=made_of(kind, *map(type, parsed.terms)),

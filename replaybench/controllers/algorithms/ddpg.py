@@ -6,9 +6,8 @@ from typing import Literal
 
 import numpy as np
 
-from replaybench.controllers.interface.agent import AdamConfig, Batch, LearnerSetting, Schedule
+from replaybench.controllers.interface.agent import AdamConfig, Batch, LearnerSetting, RecurrentConfig, Schedule
 from replaybench.controllers.interface.exploration import DeterministicConfig, ParameterNoise
-from replaybench.controllers.interface.recurrence import RecurrentConfig
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.losses.refer import Rules, divergence_gradient, gives_gradient, importance_weights
 from replaybench.controllers.losses.temporal_difference import (

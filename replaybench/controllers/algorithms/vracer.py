@@ -8,10 +8,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.interface.agent import AdamConfig, Batch, LearnerSetting, Schedule
+from replaybench.controllers.interface.agent import AdamConfig, Batch, LearnerSetting, RecurrentConfig, Schedule
 from replaybench.controllers.interface.exploration import BEHAVIOUR
 from replaybench.controllers.interface.noise import Explored, PolicyDraws
-from replaybench.controllers.interface.recurrence import FIELD, RecurrentConfig
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.losses.refer import (
     Q_RET,
@@ -27,6 +26,7 @@ from replaybench.controllers.losses.temporal_difference import Experiences
 from replaybench.controllers.networks.adam import adam_step, make_adam
 from replaybench.controllers.networks.mlp import Shape
 from replaybench.controllers.networks.network import PolicyHead, TrainState, differentiate, evaluate, of_member
+from replaybench.data.batch import MEMORY
 from replaybench.runtime import elementwise
 from replaybench.runtime.arrays import AnyFloats, Bools, Floats
 from replaybench.runtime.configuration import Episodes, Positive, Widths
@@ -112,7 +112,8 @@ class VRACER(Learner):
         action = (mean + elementwise.exp(log_sigma) * self.exploration.drawn).astype(np.float32)
         extras = {"behaviour_mean": mean, "behaviour_log_sigma": log_sigma, "value": value[:, None]}
         stored = {name: array.astype(np.float32) for name, array in extras.items()}
-        return self.memory.with_memory(Explored(action, np.abs(action - mean).sum(axis=1), stored))
+        stored |= self.memory.remembered()
+        return Explored(action, np.abs(action - mean).sum(axis=1), stored)
 
     def on_step(
         self, reward: Floats, successor: AnyFloats, terminated: Bools, ended: Bools, active: Bools
@@ -158,7 +159,7 @@ class VRACER(Learner):
 
     def metrics(self, stored: Mapping[str, AnyFloats]) -> Mapping[str, np.ndarray]:
         """Return the divergence `kl` from past policies, the far-policy fraction `far`, β of ReF-ER, and the mean σ."""
-        pi = [np.asarray(head, np.float64) for head in self._heads(stored["observation"], stored.get(FIELD))[1:]]
+        pi = [np.asarray(head, np.float64) for head in self._heads(stored["observation"], stored.get(MEMORY))[1:]]
         kl = divergence(*pi, *(stored[name].astype(np.float64) for name in BEHAVIOUR))
         sigma = elementwise.exp(pi[1]).mean(axis=(1, 2))
         beta = self.density.refer.beta.copy()

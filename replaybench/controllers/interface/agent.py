@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from replaybench.controllers.networks.adam import AdamSettings
+from replaybench.controllers.networks.network import MemoryConfig
 from replaybench.data.batch import ReplayBatch as Batch
 from replaybench.runtime.arrays import AnyFloats, Bools, Floats, Integers
 from replaybench.runtime.configuration import Betas, Discount, Number, Positive, Settings, Within
@@ -16,7 +17,7 @@ from replaybench.runtime.errors import UserError
 from replaybench.runtime.kernel import kernel
 from replaybench.runtime.streams import Stream
 
-__all__ = ["Actions", "Batch", "LearnerConfig", "LearnerSetting", "NormaliseConfig", "Schedule", "Task"]
+__all__ = ["Batch", "LearnerConfig", "LearnerSetting", "NormaliseConfig", "Schedule", "Task"]
 
 LEAST_DEVIATION: Final = 1e-2
 """Smallest standard deviation by which observations are divided, for observations that have not varied yet."""
@@ -113,6 +114,18 @@ class DiscreteConfig(LearnerConfig):
     """
 
     levels: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecurrentConfig(LearnerConfig):
+    """Settings of learners whose networks can begin with LSTM layers."""
+
+    memory: MemoryConfig | None = None
+
+    @property
+    def schedule(self) -> Schedule:
+        """The number and time of updates, with the windows of steps that recurrent networks need."""
+        return super().schedule._replace(window=1 if self.memory is None else self.memory.steps)
 
 
 class ObservationNormaliser:
@@ -307,18 +320,6 @@ class ActionLevels:
         self.counts = np.array(counts, np.int64)
         grid = np.meshgrid(*[np.linspace(-1.0, 1.0, count, dtype=np.float32) for count in counts], indexing="ij")
         self.table: AnyFloats = np.stack(grid, axis=-1).reshape(-1, actions)
-
-
-class Actions(NamedTuple):
-    """The actions of a plant, for checks before a run.
-
-    `plant` is the plant's name in error messages, and `size` the number of action dimensions. `choices` contains the
-    number of values of each action, or nothing if actions are continuous.
-    """
-
-    plant: str
-    size: int
-    choices: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
-from replaybench.replay.storage.columns import Indices, LazyColumn, borrow
+from replaybench.data.record import LazyColumn
+from replaybench.replay.storage.columns import Indices, borrow
 from replaybench.runtime.arrays import Floats32, Integers, Integers32
 from replaybench.runtime.kernel import kernel
 

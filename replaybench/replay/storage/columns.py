@@ -6,8 +6,7 @@ other. Each slot has the serial number of its experience. The number is 1 for th
 an empty slot. It shows whether an experience was overwritten since it was sampled.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -18,25 +17,6 @@ from numpy.typing import NDArray
 
 from replaybench.runtime.arrays import Floats32, Integers, aligned_zeros
 from replaybench.runtime.kernel import kernel
-
-
-@dataclass(frozen=True)
-class LazyColumn:
-    """An array whose parts are computed on request, for writing large arrays to files.
-
-    Attributes:
-        shape: Shape of the array, `[M, N, …]`.
-        dtype: Type of the elements.
-        part: Function that computes the part `[member, start:stop]`, given the pair (member, slice).
-    """
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    part: Callable[[tuple[int, slice]], np.ndarray]
-
-    def __getitem__(self, where: Any) -> Any:
-        return self.part(where)
-
 
 State = dict[str, NDArray[np.generic]]
 """The arrays that a resumed run needs, by name. The first axis of each array is that of the members."""

@@ -11,8 +11,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.batch import Links, Slots, TraceRule, Window
-from replaybench.replay.storage.columns import Columns, LazyColumn
+from replaybench.data.batch import MEMORY, Links, Slots, TraceRule, Window
+from replaybench.data.record import LazyColumn
+from replaybench.replay.storage.columns import Columns
 from replaybench.runtime.arrays import Bools, Floats32, Integers
 from replaybench.runtime.kernel import kernel
 
@@ -148,10 +149,6 @@ def _link(
             if last[m] >= 0:
                 next[m, last[m]] = slot
         last[m] = -1 if ended[m] else slot
-
-
-MEMORY: Final = "memory"
-"""Name of the field in which a learner can store the state of its recurrent network before the step."""
 
 
 def windows(columns: Columns, traces: Traces, idx: Slots, steps: int) -> Window:

@@ -13,7 +13,7 @@ import numpy as np
 
 from replaybench.data.record import open_record
 from replaybench.experiments.dataset import counted_in
-from replaybench.experiments.snapshots import PIXELS, Solved, read_solved
+from replaybench.experiments.snapshots import PIXELS, ActionAxis, SnapshotFacts, Solved, read_solved
 from replaybench.reports.figures.style import Series, minus, plant_name
 from replaybench.reports.figures.surfaces import cut_path, value_range
 from replaybench.reports.page.report_data import Point, ReportData
@@ -22,34 +22,6 @@ from replaybench.reports.page.theme import INK, PAPER, Figure, Panel, Section, T
 from replaybench.runtime.arrays import AnyFloats, Floats, Floats32, Integers
 from replaybench.runtime.configuration import build
 from replaybench.runtime.errors import UserError
-
-
-@dataclass(frozen=True)
-class ActionAxis:
-    """The name, unit and physical range of one action."""
-
-    name: str
-    unit: str
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class StateAxis(ActionAxis):
-    """The name, unit and physical range of one state, with its initial and its reference value."""
-
-    periodic: bool
-    initial: float
-    reference: float
-
-
-@dataclass(frozen=True)
-class SnapshotFacts:
-    """The metadata about the policy in a file of snapshots."""
-
-    seed: int
-    states: tuple[StateAxis, ...]
-    actions: tuple[ActionAxis, ...]
 
 
 @dataclass(frozen=True)
