@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from replaybench.envs.registry import DELAY
 from replaybench.evidence.claim import LOOKS, Verdict, chance_to_decide
 from replaybench.evidence.claims_evidence import Evidence, Finding
 from replaybench.experiments.dataset import AXES
-from replaybench.experiments.study import Cell
+from replaybench.experiments.study import GAMMA, VOLUME, Cell
 
 
 class Part(NamedTuple):
@@ -53,11 +54,17 @@ class Step:
         part = self.part
         strategies, noise, frequency = (sorted(set(values)) for values in zip(*self.points, strict=True))
         short = (re.sub(r"\W+", "", name) for name in (part.plant, part.learner))
+        plant, learner, changed = part.plant, part.learner, [f"first_seed={part.first}"]
+        for axis in (VOLUME, GAMMA):  # values of axes in the name of the learner
+            learner, _, value = learner.partition(axis)
+            changed += [f"{axis[1:]}[{value}]"] if value else []
+        plant, _, delay = plant.partition(DELAY)
+        changed += [f"{DELAY[1:]}[{delay}]"] if delay else []
         name = "-".join((part.run, *short, f"seeds{part.first}", f"{part.first + part.seeds - 1}"))
         return shlex.join([
-            "replaybench", "sweep", part.study, "--plant", part.plant, "--learner", part.learner,
+            "replaybench", "sweep", part.study, "--plant", plant, "--learner", learner,
             "--strategy", *strategies, "--noise", *map(repr, noise), "--frequency", *map(repr, frequency),
-            "--seeds", f"{part.seeds}", "--set", f"first_seed={part.first}", "--output", f"runs/{name}",
+            "--seeds", f"{part.seeds}", "--set", *changed, "--output", f"runs/{name}",
         ])  # fmt: skip
 
 

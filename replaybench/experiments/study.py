@@ -210,6 +210,12 @@ class Study:
                     PLANTS.check(without_delay(plant)[0])
             for learner in grid.learners:
                 LEARNERS.check(algorithm_of(learner))
+                if of_axis := next((axis for axis in (VOLUME, GAMMA) if axis in learner), ""):
+                    bare, _, value = learner.partition(of_axis)
+                    raise UserError(
+                        f"study {self.name!r}: the name {learner} has a value of an axis; write {bare} and the key "
+                        f"{of_axis[1:-1]} = [{value}]"
+                    )
             for strategy in grid.strategies:
                 if ".py:" not in strategy:
                     parse(strategy)

@@ -41,7 +41,7 @@ from replaybench.evidence.claims_evidence import (
     still_needed,
     verdict_text,
 )
-from replaybench.evidence.claims_plan import plan_seeds
+from replaybench.evidence.claims_plan import Part, Step, plan_seeds
 from replaybench.evidence.preset import read_preset, take_over
 from replaybench.experiments.dataset import add_scores
 from replaybench.experiments.effects import Effect
@@ -51,7 +51,8 @@ from replaybench.experiments.study_record import resolved, write_toml
 from replaybench.reports.figures.claims import MARKS, claims_figure
 from replaybench.runtime.arrays import Floats
 from replaybench.runtime.atomic import MARK
-from tests.helpers.commands import Capsys, Patch
+from tests.helpers.cells import small_study
+from tests.helpers.commands import Capsys, Patch, call
 from tests.helpers.made_results import made_results
 from tests.helpers.refusals import refuses
 from tests.helpers.tiers import slow
@@ -336,6 +337,25 @@ def test_the_plan_completes_undecided_claims_and_computes_shared_cells_once(tmp_
     assert [(each.part.first, each.part.seeds, [*each.claims]) for each in steps] == [
         (50, 50, ["shared"]), (100, 100, []), (200, 200, ["late"]),
     ]  # fmt: skip
+
+
+def test_a_planned_command_computes_the_named_cell_of_a_study_with_further_axes(
+    tmp_path: Path, capsys: Capsys, monkeypatch: Patch
+) -> None:
+    study = small_study(delay=(0.0, 0.02), discount=(0.9, 0.95), replay_volume=(2.0, 4.0), episodes=1)
+    (tmp_path / "study.toml").write_text(write_toml(study))
+    cell = study.cells()[-1]
+    assert cell.plant.endswith(":delay=0.02")
+    assert cell.learner.endswith(":discount=0.95:replay_volume=4")
+    part = Part("one", str(tmp_path / "study.toml"), cell.plant, cell.learner, 50, 10)
+    step = Step(part, {(cell.strategy, cell.noise, cell.frequency): 1.0})
+    monkeypatch.chdir(tmp_path)
+    assert call(*shlex.split(step.command)[1:], "--dry-run", "--no-measure") == 0
+    shown = capsys.readouterr().out
+    assert "1 cells, 1 to run" in shown
+    further = [replace(each, members=1) for each in replace(study, seeds=10, first_seed=50).cells()]
+    [place] = [i for i, each in enumerate(further) if replace(each, first_member=0) == replace(cell, members=1)]
+    assert replace(further[place], members=10).id in shown
 
 
 @pytest.mark.slow

@@ -169,6 +169,7 @@ def test_the_file_of_a_plant_has_its_place_beside_the_study(tmp_path: Path, monk
         (BASE + "discount = [0.9]\n[learner.DDPG]\ndiscount = 0.9\n", "leave one out"),
         (BASE + "[learner.DDPG]\ndiscount = 1.5\n", "from 0 to 1"),
         (BASE + "discount = 1.5\n", "at most 1"),
+        (BASE + 'learners = ["SAC:replay_volume=8"]\n', r"axis; write SAC and the key replay_volume = \[8\]"),
         (BASE + 'learner = "SAC"\n', r"learner must be a table, not 'SAC'; did you mean learners\?$"),
         (BASE + "episods = 3\n", "unknown key in .*'episods'; did you mean episodes"),
         (BASE.replace("Pendulum", "Pendulm"), "unknown plant 'Pendulm'; did you mean Pendulum"),
