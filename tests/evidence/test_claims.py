@@ -352,7 +352,7 @@ def test_a_planned_command_computes_the_named_cell_of_a_study_with_further_axes(
     monkeypatch.chdir(tmp_path)
     assert call(*shlex.split(step.command)[1:], "--dry-run", "--no-measure") == 0
     shown = capsys.readouterr().out
-    assert "1 cells, 1 to run" in shown
+    assert "1 cell, 1 to run" in shown
     further = [replace(each, members=1) for each in replace(study, seeds=10, first_seed=50).cells()]
     [place] = [i for i, each in enumerate(further) if replace(each, first_member=0) == replace(cell, members=1)]
     assert replace(further[place], members=10).id in shown
