@@ -21,10 +21,10 @@ import numpy as np
 import replaybench
 from benchmarks.tables.marks import markdown
 from replaybench.cli.main import COMMANDS, main
+from replaybench.cli.options import EXAMPLES
 from replaybench.controllers.registry import LEARNERS, load_learner
 from replaybench.envs.registry import PLANTS, is_installed, make_plant, plant_class
-from replaybench.experiments.bundled import EXAMPLES, STUDIES
-from replaybench.experiments.study import Study
+from replaybench.experiments.study import STUDIES, Study
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "build" / "site-pages"

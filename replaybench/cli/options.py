@@ -14,6 +14,7 @@ import io
 import itertools
 import re
 import shlex
+import shutil
 import tomllib
 import types
 import typing
@@ -29,6 +30,8 @@ from replaybench.runtime.errors import UserError, shown, unknown
 
 if TYPE_CHECKING:
     from replaybench.envs.interface.plant import Parameter
+
+EXAMPLES: Final = Path(__file__).parents[1] / "examples"
 
 SHORT: Final = {"-o": "--output", "-j": "--workers", "-q": "--quiet"}
 """Short forms of options."""
@@ -381,10 +384,12 @@ def examples(folder: Positional[Path] = Path("examples")) -> int:
     Args:
         folder: New folder to copy them into.
     """
-    from replaybench.experiments.bundled import copy_examples
+    from replaybench.runtime.atomic import atomic_path, new_path
 
-    for path in copy_examples(folder):
-        print(path)
+    with atomic_path(new_path(folder, "name a folder that does not"), folder=True) as temporary:
+        for path in filter(Path.is_file, EXAMPLES.iterdir()):
+            shutil.copyfile(path, temporary / path.name)
+    print(*sorted(folder.iterdir()), sep="\n")
     return 0
 
 
@@ -394,7 +399,6 @@ def init(file: Positional[Path] = Path("study.toml")) -> int:
     Args:
         file: New file to write.
     """
-    from replaybench.experiments.bundled import EXAMPLES
     from replaybench.runtime.atomic import new_path, write_text
 
     write_text(new_path(file, "name another file"), (EXAMPLES / "study.toml").read_text(encoding="utf-8"))

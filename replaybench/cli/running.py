@@ -135,7 +135,7 @@ def reproduce(
         no_copy: Run all cells, and copy none from neighbouring run folders.
     """
     from replaybench.cli.console import make_console
-    from replaybench.cli.presets import announce, show_presets
+    from replaybench.cli.plan import announce, show_presets
     from replaybench.evidence.preset import continued, folder_of, read_preset, take_over
     from replaybench.experiments.sweep import cores
 

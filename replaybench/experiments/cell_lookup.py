@@ -139,6 +139,18 @@ def find_inspected(path: Path, member: int | None, **chosen: Any) -> tuple[Path,
     return file, place if file.stem == "buffer" else member
 
 
+def reached(folder: RunFolder, cell: Cell) -> str:
+    """Return the progress of an unfinished cell as text, for example "at 81 of 1200".
+
+    The numbers count episodes or iterations. The result is empty if the cell has no checkpoint.
+    """
+    checkpoint = folder.cell(cell.id) / "checkpoint.h5"
+    if not checkpoint.is_file():
+        return ""
+    done = read_header(checkpoint).facts.get("episode")
+    return f"at {done if isinstance(done, int) else '?'} of {cell.episodes}"
+
+
 def fitting_cells(path: Path, cells: Sequence[Cell], given: Mapping[str, Any]) -> list[Cell]:
     """Return the cells of the run folder `path` with the `given` values by axis, or raise `UserError` if none fits."""
     left = list(cells)

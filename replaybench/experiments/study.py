@@ -29,7 +29,6 @@ from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import with_equations
 from replaybench.envs.registry import DELAY, GYMNASIUM, PLANTS, make_plant, without_delay
 from replaybench.envs.registry import spelled as spelled_plant
-from replaybench.experiments.bundled import study_file
 from replaybench.experiments.recorded_buffer import read_mixed
 from replaybench.experiments.schedule import make_task, with_phases
 from replaybench.experiments.start import Start
@@ -536,6 +535,22 @@ class Cell:
         return plant
 
 
+STUDIES: Final = Path(__file__).parents[1] / "studies"
+
+
+def _study_file(path: Path) -> Path:
+    """Return the path of a study file, given its path or the name of a study in the package."""
+    if path.is_file():
+        return path
+    names = sorted(file.stem for file in STUDIES.glob("*.toml"))
+    for name in names:
+        if name.casefold() == str(path).casefold():
+            return STUDIES / f"{name}.toml"
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; name a study file in it")
+    raise UserError(f"no such study file: {path}; studies that come with replaybench: {', '.join(names)}")
+
+
 def read_study(path: Path | str, overrides: Mapping[str, Any] | None = None) -> Study:
     """Read a study from a TOML file, or a study of the package by its name.
 
@@ -546,7 +561,7 @@ def read_study(path: Path | str, overrides: Mapping[str, Any] | None = None) -> 
     Raises:
         UserError: The file is missing, is not TOML, or holds an unknown key or a wrong value.
     """
-    path = study_file(Path(path))
+    path = _study_file(Path(path))
     table = read_toml(path)
     table.setdefault("name", path.stem)
     if isinstance(folder := table.get("folder", ""), str):

@@ -11,7 +11,7 @@ from typing import get_args
 import pytest
 from rich.console import Console
 
-from replaybench.cli.presets import show_presets
+from replaybench.cli.plan import show_presets
 from replaybench.data.run_folder import RunFolder
 from replaybench.evidence import preset as reproduce
 from replaybench.evidence.preset import Preset, Scale, preset_names, read_preset
@@ -117,7 +117,7 @@ def listed(tmp_path: Path, monkeypatch: Patch) -> Callable[..., str]:
 
     def show(timed: bool = False, scale: Scale = "quick", names: tuple[str, ...] = SOME) -> str:
         console = Console(file=io.StringIO(), width=200)
-        monkeypatch.setattr("replaybench.cli.presets.presets", lambda: map(read_preset, names))
+        monkeypatch.setattr("replaybench.cli.plan.presets", lambda: map(read_preset, names))
         show_presets(console, scale, 2, timed)
         return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from replaybench.cli.options import EXAMPLES
 from replaybench.controllers.algorithms.ddpg import DDPG
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.losses.refer import FAR, FarCount
 from replaybench.data.record import read_record, write_record
 from replaybench.exchange.offline import replay_offline
-from replaybench.experiments.bundled import EXAMPLES, STUDIES
 from replaybench.experiments.cell import CellRun, make_agent, run_cell
 from replaybench.experiments.dataset import assemble
 from replaybench.experiments.loop import training_episode
 from replaybench.experiments.recorded_buffer import read_recording
-from replaybench.experiments.study import Cell, read_study
+from replaybench.experiments.study import STUDIES, Cell, read_study
 from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.errors import UserError

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from replaybench.baselines.fuzzy_q_iteration import reference_discount
 from replaybench.baselines.references import kept_at
-from replaybench.cli.options import setting_values
+from replaybench.cli.options import EXAMPLES, setting_values
 from replaybench.cli.plan import show_plan
 from replaybench.controllers.algorithms.ddpg import DDPGConfig
 from replaybench.controllers.learner import Learner
@@ -26,7 +26,6 @@ from replaybench.controllers.registry import SB3
 from replaybench.data.policy_file import read_policy, write_policy
 from replaybench.envs.interface.channel import Channel
 from replaybench.evidence.claims_evidence import Evidence
-from replaybench.experiments.bundled import EXAMPLES
 from replaybench.experiments.cell import CellRun, make_agent, run_cell
 from replaybench.experiments.plan import plan_warnings
 from replaybench.experiments.study import Cell, Study, last_episodes, read_study, reference_cells

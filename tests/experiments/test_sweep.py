@@ -22,11 +22,11 @@ import pytest
 from rich.console import Console
 
 from replaybench.api import sweep
+from replaybench.cli.options import EXAMPLES
 from replaybench.data.record import read_header, read_record
 from replaybench.data.run_folder import RunFolder, claim
 from replaybench.experiments import interruption, results_file, workers
 from replaybench.experiments import sweep as module
-from replaybench.experiments.bundled import EXAMPLES
 from replaybench.experiments.cell import run_cell
 from replaybench.experiments.cell_lookup import find_file
 from replaybench.experiments.dataset import assemble
