@@ -47,25 +47,22 @@ class Mppi:
         members: Numbers of the M copies, which select their random streams.
         horizon: Time for which sequences are simulated [s].
         samples: Number K of sequences.
-        temperature: λ as a share of the standard deviation of the returns.
-        iterations: Number of iterations in each control step.
     """
 
     def __init__(
         self, plant: OdePlant, frequency: float, members: Sequence[int], *, horizon: float = HORIZON,
-        samples: int = SAMPLES, temperature: float = TEMPERATURE, iterations: int = ITERATIONS,
+        samples: int = SAMPLES,
     ) -> None:  # fmt: skip
         self._plant, self._dt, self._discount = plant, 1.0 / frequency, reference_discount(plant, frequency)
         self._stream = Stream(_SEED, members, "sampled control")
         steps, self._hold = (max(1, round(seconds * frequency)) for seconds in (horizon, HOLD))
         self._spreads = np.geomspace(*_SPREADS, samples)[:, None, None]
-        self._temperature, self._iterations = temperature, iterations
         self._plan = np.tile(plant.normalise_action(plant.zero_action), (len(members), steps, 1))
 
     def act(self, observation: Floats32 | Floats) -> Floats32:
         """Return the actions, float32 `[M, A]`, for the next normalised observations `[M, S]`."""
         states = self._plant.denormalise_state(observation[:, : len(self._plant.state_names)])
-        for _ in range(self._iterations):
+        for _ in range(ITERATIONS):
             self._improve(states)
         action: Floats32 = self._plan[:, 0].astype(np.float32)
         self._plan = np.concatenate([self._plan[:, 1:], self._plan[:, -1:]], axis=1)
@@ -81,7 +78,7 @@ class Mppi:
         trials[:, 0] = self._plan  # the plan itself is one of the samples
         starts = np.repeat(states, samples, axis=0)
         returns = self._returns(starts, trials.reshape(-1, steps, actions)).reshape(members, samples)
-        scale = np.maximum(self._temperature * returns.std(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+        scale = np.maximum(TEMPERATURE * returns.std(axis=1, keepdims=True), np.finfo(np.float64).tiny)
         weights = elementwise.exp((returns - returns.max(axis=1, keepdims=True)) / scale)
         self._plan = np.einsum("mk,mkta->mta", weights / weights.sum(axis=1, keepdims=True), trials)
 

@@ -28,12 +28,13 @@ from replaybench.evidence.claims_evidence import (
 )
 from replaybench.evidence.claims_plan import plan_seeds
 from replaybench.experiments.effects import p_text
-from replaybench.reports.figures.claims import MARKS, claims_figure
-from replaybench.reports.figures.style import check_figure, style, write_figure
 from replaybench.runtime.atomic import new_path, write_text
 from replaybench.runtime.errors import ReplaybenchWarning, UserError, unknown
 
-_STYLES: Final[dict[Word, str]] = dict(zip((*MARKS, "not run"), ("green", "red", "cyan", "yellow", "dim"), strict=True))
+_STYLES: Final[dict[Word, str]] = {
+    "reproduced": "green", "contradicted": "red", "smaller than relevant": "cyan", "undecided": "yellow",
+    "not run": "dim",
+}  # fmt: skip
 
 
 def _read_runs(paths: Sequence[Path]) -> list[Evidence]:
@@ -61,6 +62,9 @@ def show_claims(
     """
     place = None if output is None else new_path(output)
     if figure is not None:
+        from replaybench.reports.figures.claims import claims_figure
+        from replaybench.reports.figures.style import check_figure, style, write_figure
+
         if not paths:
             raise UserError("--figure draws verdicts by runs: name run folders")
         drawing = check_figure(figure)

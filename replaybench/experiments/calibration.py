@@ -25,6 +25,7 @@ from replaybench.experiments.cell import CellRun
 from replaybench.experiments.plan import for_each
 from replaybench.experiments.study import Cell, reference_cells
 from replaybench.replay.strategies.notation import parse
+from replaybench.replay.strategies.strategy import is_built_in
 from replaybench.runtime.atomic import store_text
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.kernel import NotCompiledError, cache_dir, stored_kernels_only
@@ -211,7 +212,7 @@ def _time_cell(cell: Cell) -> Speed:
 def _slows_down(cell: Cell) -> bool:
     """Return whether the buffers of a cell fill, and a part of the strategy is not of this package."""
     strategy = parse(cell.strategy)
-    own = any(not type(term).__module__.startswith("replaybench.") for term in strategy.terms)
+    own = not all(map(is_built_in, strategy.terms))
     return own and strategy.retention.bounded and cell.capacity < cell.steps_per_episode * cell.episodes
 
 

@@ -29,6 +29,7 @@ from replaybench.experiments.study_record import toml_key
 from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.retention import FULL
+from replaybench.replay.strategies.strategy import is_built_in
 from replaybench.runtime.configuration import build
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.kernel import why_not_kept
@@ -179,7 +180,7 @@ def same_runs(cells: Sequence[Cell], contents_only: bool = False) -> list[list[C
 def _without_retention(cell: Cell, contents_only: bool) -> dict[str, Any]:
     """Return the new settings that replace a cell's retention by `FULL`, or {} if the retention has an effect."""
     strategy = parse(cell.strategy)
-    if any(not type(term).__module__.startswith("replaybench.") for term in strategy.terms) or not _never_fills(cell):
+    if not all(map(is_built_in, strategy.terms)) or not _never_fills(cell):
         return {}
     # If retention and sampling share an order, equal errors are ranked by age.
     ranked = set(strategy.retention.orders) & set(strategy.sampling.orders)

@@ -311,9 +311,9 @@ def check_state_dict(running: object, state: Mapping[str, Any], taken: Collectio
             raise UserError(f"{entry} is of type {kind}, and of {KINDS[name]} in buffer files; give it another name")
 
 
-def is_built_in(running: object) -> bool:
-    """Return whether an object that executes a part of a strategy belongs to this package."""
-    return type(running).__module__.startswith("replaybench.")
+def is_built_in(part: object) -> bool:
+    """Return whether a part of a strategy, or an object that executes the part, is of a class of this package."""
+    return type(part).__module__.startswith("replaybench.")
 
 
 def _class_name(running: object) -> str:
