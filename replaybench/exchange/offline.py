@@ -107,8 +107,6 @@ def replay_offline(
     batch = schedule.batch_size * schedule.segment
     if capacity is not None and capacity < batch:
         raise UserError(f"--capacity {capacity} is smaller than a batch of {batch}")
-    if strategy.synth is not None and schedule.segment > 1:
-        raise UserError(f"{strategy}: Synth alters single experiences, and {learner} replays trajectories")
     if not recording.arrays and (
         max(schedule.segment, schedule.window, schedule.n_step) > 1 or agent.traces is not None
     ):
