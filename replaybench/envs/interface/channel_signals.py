@@ -47,15 +47,12 @@ class ChannelSignals(Signals):
             self._order, self._longest = (
                 (np.array([whole + 1, whole]), (rest, dt - rest)) if rest else (np.array([whole]), (dt,))
             )
-        slots = int(self._order[0]) + 1
-        self._sent, self._due = np.empty((count, slots, actions)), np.zeros((count, slots))
-        self._pieces = np.empty((count, len(self._order), actions))
-        self._seconds = np.tile(self._longest, (count, 1))
-        self._acting, self._bias, self._held = (
-            np.empty_like(self._physical),
-            np.zeros((count, actions)),
-            np.zeros(count, np.int64),
-        )
+        slots, pieces = int(self._order[0]) + 1, len(self._order)
+        # Members are the last axis, because loops over commands and actions are too short to be fast.
+        self._sent, self._due = np.empty((slots, actions, count)), np.zeros((count, slots))
+        self._pieces, self._seconds = np.empty((pieces, actions, count)), np.tile(self._longest, (count, 1)).T.copy()
+        self._acting, self._bias = np.empty((actions, count)), np.zeros((actions, count))
+        self._held = np.zeros(count, np.int64)
         self.past = np.zeros((count, channel.history, actions), np.float32)
         self._earlier = np.zeros((count, channel.sensor_periods(dt) + 1, states))
         self._last_reading, self._fresh = np.zeros((count, states)), np.ones(count, np.bool_)
@@ -80,17 +77,16 @@ class ChannelSignals(Signals):
 
     def rest(self, chosen: NDArray[np.bool_]) -> None:
         super().rest(chosen)
-        self._acting[chosen] = self._neutral
-        self._sent[chosen] = self._neutral
+        self._acting[:, chosen] = self._sent[:, :, chosen] = self._neutral[:, None]
         self.past[chosen] = self._neutral
-        self._due[chosen], self._bias[chosen], self._held[chosen] = 0.0, 0.0, 0
+        self._due[chosen], self._bias[:, chosen], self._held[chosen] = 0.0, 0.0, 0
         self._fresh[chosen] = True
 
     def changing(self) -> dict[str, NDArray[Any]]:
         return super().changing() | {
-            "commands_acting": self._acting, "commands_sent": self._sent, "commands_due": self._due,
-            "commands_past": self.past, "bias": self._bias, "bias_held": self._held, "earlier_states": self._earlier,
-            "last_reading": self._last_reading, "fresh": self._fresh,
+            "commands_acting": self._acting.T, "commands_sent": np.moveaxis(self._sent, -1, 0),
+            "commands_due": self._due, "commands_past": self.past, "bias": self._bias.T, "bias_held": self._held,
+            "earlier_states": self._earlier, "last_reading": self._last_reading, "fresh": self._fresh,
         }  # fmt: skip
 
     def drive(self, engine: Engine, running: NDArray[np.bool_]) -> None:
@@ -116,19 +112,23 @@ def _send(
     half: NDArray[np.float64], choices: NDArray[np.int64], acting: NDArray[np.float64],
     past: NDArray[np.float32], sent: NDArray[np.float64], physical: NDArray[np.float64],
 ) -> None:  # fmt: skip
-    """Put the commands `action` `[M, A]` into the queue `sent`, after dead zone, rate limit and noise.
+    """Put the commands `action` `[M, A]` into the queue `sent` `[K, A, M]`, after dead zone, rate limit and noise.
 
-    `physical` gets the noisy commands without dead zone and rate limit, on which the reward depends. If `limited`,
-    `most` is the largest change of a command in a control step.
+    `physical` `[M, A]` gets the noisy commands without dead zone and rate limit, on which the reward depends. If
+    `limited`, `most` is the largest change of a command in a control step. `acting` `[A, M]` has the last commands.
     """
-    for m in range(action.shape[0]):
-        if not running[m]:
-            continue
-        for a in range(action.shape[1]):
-            for row in range(past.shape[1] - 1, 0, -1):
-                past[m, row, a] = past[m, row - 1, a]
-            for row in range(sent.shape[1] - 1, 0, -1):
-                sent[m, row, a] = sent[m, row - 1, a]
+    for a in range(action.shape[1]):
+        for row in range(past.shape[1] - 1, 0, -1):
+            for m in range(running.size):
+                if running[m]:
+                    past[m, row, a] = past[m, row - 1, a]
+        for row in range(sent.shape[0] - 1, 0, -1):
+            for m in range(running.size):
+                if running[m]:
+                    sent[row, a, m] = sent[row - 1, a, m]
+        for m in range(running.size):
+            if not running[m]:
+                continue
             command = float(action[m, a])
             if past.shape[1] > 0:
                 past[m, 0, a] = command
@@ -136,14 +136,14 @@ def _send(
             if dead_zone > 0.0:
                 moved = max(command - dead_zone, 0.0) + min(command + dead_zone, 0.0)
             if limited:
-                moved = min(max(moved, acting[m, a] - most), acting[m, a] + most)
-                acting[m, a] = moved
+                moved = min(max(moved, acting[a, m] - most), acting[a, m] + most)
+                acting[a, m] = moved
             if sigma > 0.0:
                 error = sigma * next_normal(stream[m])
                 noise[m, a] = error
                 command = min(max(command + error, -1.0), 1.0)
                 moved = min(max(moved + error, -1.0), 1.0)
-            sent[m, 0, a] = moved
+            sent[0, a, m] = moved
             physical[m, a] = physical_value(command, middle[a], half[a], choices[a])
 
 
@@ -154,9 +154,9 @@ def _delay(
     bias_stream: NDArray[np.uint64], size: float, hold: int, held: NDArray[np.int64], bias: NDArray[np.float64],
     middle: NDArray[np.float64], half: NDArray[np.float64], choices: NDArray[np.int64], pieces: NDArray[np.float64],
 ) -> None:  # fmt: skip
-    """Write the physical commands `pieces` `[M, P, A]` that act in this control step, and with jitter their `seconds`.
+    """Write the physical commands `pieces` `[P, A, M]` of this control step, and with jitter their `seconds` `[P, M]`.
 
-    `due` `[M, K]` has the times at which the commands in `sent` `[M, K, A]` begin to act, relative to this step.
+    `due` `[M, K]` has the times at which the commands in `sent` `[K, A, M]` begin to act, relative to this step.
     """
     last = order.size - 1
     for m in range(running.size):
@@ -170,21 +170,23 @@ def _delay(
             start = 0.0
             for piece in range(last):
                 end = min(max(due[m, order[piece + 1]], 0.0), dt)
-                seconds[m, piece] = end - start
+                seconds[piece, m] = end - start
                 start = end
-            seconds[m, last] = dt - start
+            seconds[last, m] = dt - start
         if size > 0.0:
             if held[m] == 0:
-                for a in range(bias.shape[1]):
-                    bias[m, a] = size * (2.0 * next_double(bias_stream[m]) - 1.0)
+                for a in range(bias.shape[0]):
+                    bias[a, m] = size * (2.0 * next_double(bias_stream[m]) - 1.0)
                 held[m] = hold
             held[m] -= 1
-        for piece in range(order.size):
-            for a in range(bias.shape[1]):
-                command = sent[m, order[piece], a]
+    for piece in range(order.size):
+        row = order[piece]
+        for a in range(bias.shape[0]):
+            for m in range(running.size):
+                command = sent[row, a, m]
                 if size > 0.0:
-                    command = min(max(command + bias[m, a], -1.0), 1.0)
-                pieces[m, piece, a] = physical_value(command, middle[a], half[a], choices[a])
+                    command = min(max(command + bias[a, m], -1.0), 1.0)
+                pieces[piece, a, m] = physical_value(command, middle[a], half[a], choices[a])
 
 
 @kernel

@@ -92,12 +92,12 @@ class Engine(ABC):
 
         Args:
             action: Physical commands `[M, A]` of which the reward of the step depends.
-            pieces: Physical commands that act one after another, `[M, P, A]`.
-            seconds: Time for which each of these acts, `[M, P]`. The sum is the control period.
-            longest: Largest possible value of each column of `seconds`.
+            pieces: Physical commands that act one after another, `[P, A, M]`.
+            seconds: Time for which each of these acts, `[P, M]`. The sum is the control period.
+            longest: Largest possible value of each row of `seconds`.
             running: Whether each copy is advanced, `[M]`.
         """
-        self.advance(np.ascontiguousarray(pieces[:, 0]), running)
+        self.advance(np.ascontiguousarray(pieces[0].T), running)
 
     def changing(self) -> dict[str, NDArray[Any]]:
         """Return all arrays `[M, ...]` that change during an episode, by name, except `observed` and `terminated`."""

@@ -160,8 +160,8 @@ def _in_pieces(template: str) -> str:
         for piece in range(counts.size):
             substeps = counts[piece]
             for n in range(width):
-                h[n] = seconds[row[n], piece] / substeps
-                each a: applied_a[n] = pieces[row[n], piece, a]
+                h[n] = seconds[piece, row[n]] / substeps
+                each a: applied_a[n] = pieces[piece, a, row[n]]
 """
     for whole, piece in (
         ("ahead = h if stage == 2 else 0.5 * h", "share = 1.0 if stage == 2 else 0.5"),
