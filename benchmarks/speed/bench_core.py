@@ -12,6 +12,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -127,10 +129,42 @@ def strategies() -> list[Timing]:
     return rows
 
 
-def stepping() -> list[Timing]:
-    """Plant steps per second on one core, against Gymnasium's Pendulum-v1."""
+def plant_steps(plant: str, members: int, episodes: int = 1, delay: float = 0.0) -> Callable[[], None]:
+    """Return a function that simulates episodes of `members` copies of a plant, with a delay of commands [s]."""
+    from replaybench import Channel
     from replaybench.envs.population import PopulationEnv
 
+    env = PopulationEnv(plant, members, channel=Channel(delay=delay))
+    action = np.full((members, len(env.plant.action_names)), 0.5, np.float32)
+
+    def steps() -> None:
+        for _ in range(episodes):
+            env.reset()
+            for _ in range(EPISODE):
+                env.step(action)
+
+    return steps
+
+
+def delays() -> list[Timing]:
+    """Plant steps per second of CPU time with a delay of a quarter of a control period, against steps without it.
+
+    A control step then has two parts with three Runge-Kutta steps together, instead of two.
+    """
+    rows = []
+    for plant in ("Pendulum", "Magman"):
+        for members in (50, 1000):
+            episodes = 5000 // members
+            sides = [plant_steps(plant, members, episodes, delay) for delay in (0.005, 0.0)]
+            amount = members * EPISODE * episodes
+            ours, theirs = interleaved(*(lambda f=f, n=amount: timed(f, n, time.thread_time) for f in sides))
+            what = f"{plant} steps, a delay of a quarter of a step"
+            rows.append(compared(what, ours, theirs, "/s", "no delay", least_ratio=1 / 1.5, at={"members": members}))
+    return rows
+
+
+def stepping() -> list[Timing]:
+    """Plant steps per second on one core, against Gymnasium's Pendulum-v1."""
     members = 4096
     rows = []
     peer = gymnasium.make("Pendulum-v1")
@@ -144,15 +178,8 @@ def stepping() -> list[Timing]:
                 peer.reset()
 
     for plant in ("Pendulum", "Magman"):
-        env = PopulationEnv(plant, members)
-        action = np.full((members, len(env.plant.action_names)), 0.5, np.float32)
-
-        def our_steps(env: Any = env, action: Any = action) -> None:
-            env.reset()
-            for _ in range(EPISODE):
-                env.step(action)
-
-        ours, theirs = interleaved(lambda f=our_steps: timed(f, members * EPISODE), lambda: timed(peer_steps, 1000))
+        steps = plant_steps(plant, members)
+        ours, theirs = interleaved(lambda f=steps: timed(f, members * EPISODE), lambda: timed(peer_steps, 1000))
         what, rival = f"{plant} steps", "Gymnasium Pendulum-v1"
         rows.append(compared(what, ours, theirs, "/s", rival, least_ratio=100, at={"members": members}))
     return rows
@@ -279,8 +306,8 @@ def memory() -> list[Timing]:
 
 
 SECTIONS = {
-    "updates": updates, "loop": loop, "strategies": strategies, "stepping": stepping, "ranks": ranks, "fuzzy": fuzzy,
-    "start": start, "memory": memory,
+    "updates": updates, "loop": loop, "strategies": strategies, "stepping": stepping, "delays": delays, "ranks": ranks,
+    "fuzzy": fuzzy, "start": start, "memory": memory,
 }  # fmt: skip
 
 
