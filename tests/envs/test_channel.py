@@ -12,6 +12,7 @@ from scipy.integrate import solve_ivp
 from replaybench.envs.interface.channel import Channel
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.pendulum import Pendulum
+from replaybench.envs.ode.rk4 import BLOCK
 from replaybench.envs.population import PopulationEnv, SingleEnv
 from replaybench.envs.registry import make_plant
 from replaybench.replay.storage.schema import BufferFacts
@@ -186,14 +187,15 @@ EVERYTHING = Channel(
 
 def test_everything_resumes_bit_for_bit_and_does_not_depend_on_other_members() -> None:
     common: dict[str, Any] = {"sensor_noise": 0.02, "actuator_noise": 0.02, "channel": EVERYTHING}
-    given = commands(12, 3)
-    env = PopulationEnv("Pendulum", 3, **common)
+    count = BLOCK + 3
+    given = commands(12, count)
+    env = PopulationEnv("Pendulum", count, **common)
     whole = rollout(env, given)["observation"]
-    alone = rollout(PopulationEnv("Pendulum", members=[2], **common), given[:, 2:])["observation"]
-    np.testing.assert_array_equal(alone, whole[:, 2:])
-    first = PopulationEnv("Pendulum", 3, **common)
+    alone = rollout(PopulationEnv("Pendulum", members=[count - 1], **common), given[:, -1:])["observation"]
+    np.testing.assert_array_equal(alone, whole[:, -1:])
+    first = PopulationEnv("Pendulum", count, **common)
     rollout(first, given[:5])
-    second = PopulationEnv("Pendulum", 3, **common)
+    second = PopulationEnv("Pendulum", count, **common)
     second.set_state(first.get_state())
     for k in range(5, 12):
         np.testing.assert_array_equal(second.step(given[k])[0], whole[k + 1])
