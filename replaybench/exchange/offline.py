@@ -21,7 +21,7 @@ from replaybench.controllers.registry import load_learner, variant_settings
 from replaybench.data.batch import MEMORY
 from replaybench.envs.population import PopulationEnv
 from replaybench.experiments.cell import stored_fields
-from replaybench.experiments.episodes import PlantModel
+from replaybench.experiments.loop import PlantModel
 from replaybench.experiments.recorded_buffer import Recording
 from replaybench.experiments.schedule import updates_after, with_phases
 from replaybench.replay.buffer import Replay

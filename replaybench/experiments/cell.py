@@ -28,8 +28,7 @@ from replaybench.envs.interface.plant import Plant
 from replaybench.envs.measures import MEASURES
 from replaybench.envs.population import PopulationEnv
 from replaybench.experiments.device_cell import DeviceCell, Parts
-from replaybench.experiments.episodes import LiveEpisodes, PlantModel
-from replaybench.experiments.loop import training_episode, training_steps, update_phase
+from replaybench.experiments.loop import LiveEpisodes, PlantModel, training_episode, training_steps, update_phase
 from replaybench.experiments.progress import Report, Round
 from replaybench.experiments.recorded_buffer import read_mixed
 from replaybench.experiments.schedule import make_task, updates_after, with_phases
