@@ -94,9 +94,11 @@ class Pid:
 def gains_of(values: Floats, frequency: float) -> Floats:
     """Convert values in [−1, 1], `[..., 4 L]`, to gains `[..., L, 4]` as `Pid` takes them.
 
-    Gains are fine near 0 and coarse far from it. They may be negative, because an action may lower its state.
+    Gains are fine near 0 and coarse far from it. Kp may be negative, because an action may lower its state. Ki and Kd
+    have its sign.
     """
-    loops = np.reshape(values, (*np.shape(values)[:-1], -1, GAINS))
+    loops = np.reshape(values, (*np.shape(values)[:-1], -1, GAINS)).copy()
+    loops[..., 1:3] = np.where(loops[..., :1] < 0.0, -0.5, 0.5) * (loops[..., 1:3] + 1.0)
     low, high = map(math.log, _FILTER)
     filtered = elementwise.exp(low + (high - low) * 0.5 * (loops[..., 3:] + 1.0)) / frequency
     grown = elementwise.exp(_RANGE * loops[..., :3])

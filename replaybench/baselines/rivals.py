@@ -38,7 +38,11 @@ LQI: Final = "LQI"
 MPPI: Final = "MPPI"
 _OWN_RIVALS: Final = (PID, LQI, MPPI)
 TUNING_EPISODES: Final = 3000
-"""Number of training episodes of a study by default. A PID controller is tuned on as many."""
+"""Largest number of episodes on which a PID controller is tuned, as many as the training episodes of de Bruin et al.
+
+With 200 episodes, the luck of the search decides: on `Servo` with 10 ms of delay at 50 Hz, three searches ended at
+−1.4, −1.2 and −2.8. With 3,000 episodes they ended at −0.82, −0.83 and −0.85, in 3 s.
+"""
 SIMULATED_EPISODES: Final = 3, 10
 """Largest numbers of episodes over which the score of MPPI is averaged, if they differ by its samples only or also by
 noise, starts or set points."""
@@ -95,11 +99,9 @@ class Rivals:
     """The rivals with which a study compares its learners.
 
     Attributes:
-        episodes: Number of training episodes of a learner, which is the budget for tuning.
         own: Names of users' controllers, such as `pid.py:MyPID`.
     """
 
-    episodes: int = TUNING_EPISODES
     own: tuple[str, ...] = ()
 
     def scores(self, plant: Plant, frequency: float, noise: float, *, compute: bool = True) -> dict[str, Rival]:
@@ -113,23 +115,23 @@ class Rivals:
 
     def score(self, plant: Plant, frequency: float, noise: float, name: str, *, compute: bool = True) -> Rival | None:
         """Return one rival from the cache or, if `compute`, tuned and scored; else return None."""
-        path = _kept_at(plant, frequency, noise, name, self)
+        path = _kept_at(plant, frequency, noise, name)
         known = _read(path)
         if known is None and compute:
-            known = _measure(plant, frequency, noise, name, self)
+            known = _measure(plant, frequency, noise, name)
             write_cached(path, _KIND, dataclasses.asdict(known))
         return known
 
     def seconds(self, plant: Plant, frequency: float, noise: float) -> float:
         """Estimate the seconds that the package's rivals of a plant take on one core, as far as they are not stored."""
         names = [name for name in _names(plant, frequency) if name != LQI]
-        missing = [name for name in names if not _kept_at(plant, frequency, noise, name, self).is_file()]
+        missing = [name for name in names if not _kept_at(plant, frequency, noise, name).is_file()]
         if not missing:
             return 0.0
         steps = plant.steps_per_episode(frequency)
         substeps = rk4.substeps(with_equations(plant, PID), 1.0 / frequency)
         simulated = _simulated_episodes(plant, noise) * ITERATIONS * SAMPLES * HORIZON * frequency
-        counts = {PID: self.episodes + plant.reference_episodes, MPPI: simulated}
+        counts = {PID: TUNING_EPISODES + plant.reference_episodes, MPPI: simulated}
         return sum(counts[name] * steps * (substeps * _SUBSTEP + _STEP) for name in missing)
 
 
@@ -170,11 +172,11 @@ def _simulated_episodes(plant: Plant, noise: float) -> int:
     return min(plant.reference_episodes, SIMULATED_EPISODES[with_equations(plant, MPPI).episodes_differ(noise)])
 
 
-def _measure(plant: Plant, frequency: float, noise: float, name: str, chosen: Rivals) -> Rival:
+def _measure(plant: Plant, frequency: float, noise: float, name: str) -> Rival:
     unscored = Rival(math.nan, {})
     if name == PID:
         ode = with_equations(plant, name)
-        gains, simulated = pid.tune(ode, frequency, noise, chosen.episodes)
+        gains, simulated = pid.tune(ode, frequency, noise, TUNING_EPISODES)
         note = f"{pid.described(ode, gains)}; tuned on {simulated:,} episodes"
         unscored = Rival(math.nan, {}, note, tuple(gains.ravel().tolist()))
     if name == MPPI:
@@ -197,7 +199,7 @@ def scored_on(plant: Plant, frequency: float, name: str, rival: Rival, actual: P
         return dataclasses.replace(rival, score=score, measures=known)
 
 
-def _kept_at(plant: Plant, frequency: float, noise: float, name: str, chosen: Rivals) -> Path:
+def _kept_at(plant: Plant, frequency: float, noise: float, name: str) -> Path:
     facts = [plant.fingerprint(), name, float(frequency), float(noise), plant.reference_episodes, _SEED]
     if name == MPPI:
         own: list[Any] = [SIMULATED_EPISODES, HORIZON, HOLD, SAMPLES, ITERATIONS, TEMPERATURE]
@@ -205,7 +207,7 @@ def _kept_at(plant: Plant, frequency: float, noise: float, name: str, chosen: Ri
         own = [made_of(CONTROLLERS.load(name))]
     else:
         ode = with_equations(plant, name)
-        own = [sorted(ode.regulated.items()), sorted(ode.set_points.items()), chosen.episodes if name == PID else 0]
+        own = [sorted(ode.regulated.items()), sorted(ode.set_points.items()), TUNING_EPISODES]
     return cached_at("rivals/", [*facts, *own, NUMERICS_VERSION])
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from replaybench.baselines.controllers import Controller, run_episode
-from replaybench.baselines.rivals import TUNING_EPISODES, Rivals, controller
+from replaybench.baselines.rivals import Rivals, controller
 from replaybench.controllers.policies.c_header import Recorded, Units, c_header
 from replaybench.controllers.policies.c_source import c_source
 from replaybench.controllers.policies.policy import Policy, cost_of, load_policy, memory_of
@@ -41,7 +41,6 @@ class Origin:
         observe: Names of the observed states; empty if all are observed.
         noise: Standard deviation of the normalised sensor and actuator noise.
         first_member: Seed number of the first of the learners in the file.
-        episodes: Number of training episodes, on which rivals are tuned, too.
     """
 
     plant: Name = ""
@@ -51,7 +50,6 @@ class Origin:
     strategy: Name = ""
     noise: float = 0.0
     first_member: int = 0
-    episodes: int = TUNING_EPISODES
 
 
 EPISODES: Final = 32
@@ -208,7 +206,7 @@ def export_rival(run: Path, name: str, output: Path | None, plant: str | None, *
         raise UserError(f"{cell.plant} is in a Python file; add --plant {own} if you trust that file")
     ode, units = with_equations(made, name), units_of(made, ())._replace(history=0)  # rivals use no past commands
     check_rival(ode, name)
-    rival = Rivals(cell.episodes).score(ode, cell.frequency, cell.noise, name)
+    rival = Rivals().score(ode, cell.frequency, cell.noise, name)
     assert rival is not None
     law = rival_law(ode, cell.frequency, name, rival)
     act = controller(ode, cell.frequency, name, rival, [0])

@@ -124,7 +124,7 @@ def estimate(
         plant = cell.make_plant()
         known = kept_at(plant, cell.frequency, noise, rule).is_file()
         step = _STEP[not isinstance(plant, OdePlant)]
-        rivals = Rivals(cell.episodes).seconds(plant, cell.frequency, noise)
+        rivals = Rivals().seconds(plant, cell.frequency, noise)
         references.append(rivals + (0.0 if known else reference_seconds(plant, cell.frequency, noise, rule, step)))
     first, further, solving = _COMPILING
     learners = len({cell.learner for cell in new})

@@ -221,7 +221,7 @@ class Study:
 
     def rivals(self) -> Rivals:
         """Return the settings of the rivals with which learners are compared."""
-        return Rivals(self.episodes, self.references)
+        return Rivals(self.references)
 
     def grids(self) -> list[Grid]:
         """Return the grids of the study, in which the study's lists replace empty lists."""

@@ -11,12 +11,11 @@ from matplotlib.figure import Figure
 
 from replaybench.baselines.controllers import Controller, linear_quadratic_regulator, predicting
 from replaybench.baselines.grid_choice import reference_solution
-from replaybench.baselines.rivals import TUNING_EPISODES, Rivals, controller
+from replaybench.baselines.rivals import Rivals, controller
 from replaybench.data.documents import COLUMN_SUFFIXES, check_columns_file, write_columns
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.population import PopulationEnv
-from replaybench.exchange.policy_export import origin_of
 from replaybench.experiments.comparison import RIVAL, reference_label
 from replaybench.reports.figures.style import KINDS, PALETTE, add_legend, new_figure, style, write_figure
 from replaybench.reports.films import Predict, Scene, random_actions, scene_of
@@ -116,8 +115,7 @@ def write_episode(
     scene, predict, label = scene_of(plant, policy, learner, noise, frequency, seed)
     whole = scene.plant.steps_per_episode(scene.frequency)
     scene = scene._replace(steps=whole if seconds is None else max(1, round(min(seconds * scene.frequency, whole))))
-    budget = TUNING_EPISODES if policy is None else origin_of(policy[0]).episodes
-    rivals = None if own is None else Rivals(budget, tuple(own))
+    rivals = None if own is None else Rivals(tuple(own))
     episodes = [run(scene._replace(observe=()), *each) for each in references(scene, rivals)]
     if policy is not None:
         policy_episode = run(scene, label.partition(" under ")[2].partition(" (")[0], predict)

@@ -96,26 +96,36 @@ def test_candidates_meet_the_same_episodes(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(np.unique(scenarios[:, 0, 2])) == 4
 
 
+def test_the_integral_and_the_derivative_have_the_sign_of_the_proportional_gain() -> None:
+    values = np.random.Generator(np.random.PCG64(2)).uniform(-1, 1, (500, 8))
+    gains = pid.gains_of(values, 50.0)
+    assert gains.shape == (500, 2, 4)
+    assert (np.sign(gains[..., 1:3]) == np.sign(gains[..., :1])).all()
+    assert (gains[..., 0] < 0).any()
+
+
 def test_rivals_are_computed_once_for_each_plant_condition_and_budget(
     empty_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plant, budget = Quick(), Rivals(episodes=100)
-    assert kept_reference(plant, 50.0, 0.0, None, budget) is None
+    plant, every = Quick(), Rivals()
+    monkeypatch.setattr(rivals, "TUNING_EPISODES", 100)
+    assert kept_reference(plant, 50.0, 0.0, None, every) is None
     assert reference(plant, 50.0).rivals == {}
-    found = reference(plant, 50.0, rivals=budget).rivals
+    found = reference(plant, 50.0, rivals=every).rivals
     assert set(found) == {"PID", "LQI", "MPPI"}
     assert all(set(rival.measures) == set(MEASURES) for rival in found.values())
     assert 0 < found["PID"].measures["settling time"] < 1
     assert "Kp = " in found["PID"].note
     assert "tuned on 96 episodes" in found["PID"].note
     monkeypatch.setattr(pid, "tune", lambda *given: pytest.fail("tuned again"))
-    assert reference(plant, 50.0, rivals=budget).rivals == found
-    kept = kept_reference(plant, 50.0, 0.0, None, budget)
+    assert reference(plant, 50.0, rivals=every).rivals == found
+    kept = kept_reference(plant, 50.0, 0.0, None, every)
     assert kept is not None
     assert kept.rivals == found
     delayed = plant.through(Channel(delay=0.02))
-    assert budget.scores(delayed, 50.0, 0.0, compute=False) == {}
-    assert set(Rivals(episodes=200).scores(plant, 50.0, 0.0, compute=False)) == {"LQI", "MPPI"}
+    assert every.scores(delayed, 50.0, 0.0, compute=False) == {}
+    monkeypatch.setattr(rivals, "TUNING_EPISODES", 200)
+    assert set(every.scores(plant, 50.0, 0.0, compute=False)) == {"MPPI"}
 
 
 def test_lqi_removes_the_error_of_a_constant_load() -> None:

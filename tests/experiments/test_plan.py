@@ -181,7 +181,7 @@ def test_references_that_are_not_known_yet_take_time_and_memory(tmp_path: Path, 
     kept = kept_at(cells[0].make_plant(), cells[0].frequency, cells[0].noise, "converged")
     kept.parent.mkdir(parents=True)
     kept.touch()
-    rivals = Rivals(cells[0].episodes).seconds(cells[0].make_plant(), cells[0].frequency, cells[0].noise)
+    rivals = Rivals().seconds(cells[0].make_plant(), cells[0].frequency, cells[0].noise)
     assert 0 < rivals < needed.parts["references"]
     assert estimate(cells, cells, "converged", 1, measure=False).parts["references"] == rivals
     assert estimate([], cells, None, 1).seconds == 0
