@@ -28,18 +28,19 @@ def texts() -> dict[str, str]:
                 scores.append([*condition, *final, *others])
                 measures = trained["measures_greedy"].mean("seed")
                 for signal, digits in _SIGNALS.items() if study == "servo" else ():
-                    values = [number(float(measures.sel(measure=signal, strategy=name)), digits) for name in names]
-                    signals.append([*condition[1:], signal, *values])
+                    values = [*measures.sel(measure=signal, strategy=names).values]
+                    values += [*here["rival_measures"].sel(measure=signal, rival=[*_RIVALS]).values]
+                    signals.append([*condition[1:], signal, *(number(float(value), digits) for value in values)])
     condition = ("spread", "rate [Hz]", "learner")
     about = (
         f"{runs('servo')}. Scores are mean μ_final with 95 % intervals. The last four columns are μ_r of controllers: "
-        "dynamic programming unaware of the delay, PID tuned on as many episodes, LQR with integral action, and MPPI."
+        "dynamic programming unaware of the delay, PID tuned on 3,000 episodes, LQR with integral action, and MPPI."
     )
     units = (
-        "Without spread, means over the last greedy episodes and seeds: sign reversals of the action per second, the "
-        "absolute error of the angle in rad, and the 2 % settling time in s."
+        "Without spread, means over the last greedy episodes and seeds, or over the episodes of a controller: sign "
+        "reversals of the action per second, the absolute error of the angle in rad, and the 2 % settling time in s."
     )
     return {
         "servo": captioned(about, table((*condition, *names, "DP, unaware", *_RIVALS), scores)),
-        "servo.signals": captioned(units, table((*condition[1:], "signal", *names), signals)),
+        "servo.signals": captioned(units, table((*condition[1:], "signal", *names, *_RIVALS), signals)),
     }
