@@ -77,10 +77,7 @@ class ReferenceController(ABC):
 
 
 CONTROLLERS: Final = Registry(
-    kind="controller",
-    own={},
-    base="replaybench.baselines.rivals:ReferenceController",
-    group="replaybench.controllers",
+    kind="controller", own={}, base="replaybench.baselines.rivals:ReferenceController", group="replaybench.controllers"
 )
 
 

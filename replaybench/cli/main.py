@@ -12,17 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NoReturn, TextIO
 
 from replaybench.cli import options
-from replaybench.cli.results import (
-    export,
-    export_policy,
-    figures,
-    import_log,
-    inspect,
-    report,
-    robustness,
-    show,
-    watch,
-)
+from replaybench.cli.results import export, export_policy, figures, import_log, inspect, report, robustness, show, watch
 from replaybench.cli.running import advise, baseline, card, claims, replay, reproduce, sweep, table
 from replaybench.data.run_folder import unused_removed
 from replaybench.experiments import interruption

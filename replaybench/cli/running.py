@@ -198,10 +198,7 @@ def _run_study(
 
 
 def card(
-    strategy: Positional[str],
-    output: Path | None = None,
-    workers: bounds.Workers | None = None,
-    quiet: bool = False,
+    strategy: Positional[str], output: Path | None = None, workers: bounds.Workers | None = None, quiet: bool = False
 ) -> int:
     """Run a strategy on a fixed protocol, and print its rank among other strategies.
 
@@ -390,13 +387,7 @@ def table(
     from replaybench.experiments.comparison import comparison_tables, value_of
     from replaybench.experiments.dataset import without_rewards
     from replaybench.experiments.results_file import read_results
-    from replaybench.experiments.tables import (
-        measure_tables,
-        noise_tables,
-        replay_tables,
-        score_columns,
-        score_tables,
-    )
+    from replaybench.experiments.tables import measure_tables, noise_tables, replay_tables, score_columns, score_tables
 
     if output is not None:
         place = check_columns_file(output)

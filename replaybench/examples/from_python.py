@@ -4,14 +4,7 @@ Run `python examples/from_python.py`.
 """
 
 from replaybench import PopulationEnv, Replay, parse
-from replaybench.extend import (
-    LearnerSetting,
-    Task,
-    load_learner,
-    step_fields,
-    training_episode,
-    update_phase,
-)
+from replaybench.extend import LearnerSetting, Task, load_learner, step_fields, training_episode, update_phase
 
 
 def main(episodes: int = 100, members: int = 8) -> float:

@@ -19,12 +19,7 @@ from replaybench.controllers.losses.temporal_difference import (
 )
 from replaybench.controllers.networks.adam import AdamSettings, adam_step, track
 from replaybench.controllers.networks.mlp import PopulationMLP, Shape
-from replaybench.controllers.networks.network import (
-    TrainState,
-    differentiate,
-    evaluate,
-    of_member,
-)
+from replaybench.controllers.networks.network import TrainState, differentiate, evaluate, of_member
 from replaybench.runtime.arrays import AnyFloats
 from replaybench.runtime.configuration import NonNegative, Number, Positive, Share, Widths
 from replaybench.runtime.errors import UserError

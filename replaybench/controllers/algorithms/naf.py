@@ -12,13 +12,7 @@ from replaybench.controllers.losses.refer import Rules, divergence_gradient, giv
 from replaybench.controllers.losses.temporal_difference import Experiences, outcome, td_error
 from replaybench.controllers.networks.adam import adam_step, track
 from replaybench.controllers.networks.mlp import Shape
-from replaybench.controllers.networks.network import (
-    PolicyHead,
-    TrainState,
-    differentiate,
-    evaluate,
-    of_member,
-)
+from replaybench.controllers.networks.network import PolicyHead, TrainState, differentiate, evaluate, of_member
 from replaybench.runtime import elementwise
 from replaybench.runtime.arrays import AnyFloats
 from replaybench.runtime.configuration import Positive, Share, Widths

@@ -12,13 +12,7 @@ from replaybench.controllers.interface.agent import AdamConfig, Batch, LearnerSe
 from replaybench.controllers.interface.noise import Explored, PolicyDraws, RandomActions
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.losses.temporal_difference import Experiences, targets
-from replaybench.controllers.losses.twin_critics import (
-    Twins,
-    fit_twins,
-    lesser_gradient,
-    lesser_value,
-    twin_workspace,
-)
+from replaybench.controllers.losses.twin_critics import Twins, fit_twins, lesser_gradient, lesser_value, twin_workspace
 from replaybench.controllers.networks.adam import Adam, adam_step, make_adam, track
 from replaybench.controllers.networks.mlp import Network, Shape
 from replaybench.controllers.networks.network import PolicyHead, TrainState, differentiate, evaluate
