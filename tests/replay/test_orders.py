@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from replaybench.replay.orders import priority_sums, rank_order
+from replaybench.replay.orders import episode_sums, priority_sums, rank_order
 from replaybench.replay.orders.priority_sums import AgeLog, SumState, cover_range, cover_search, make_sums, new_cover
 from replaybench.replay.orders.rank_law import first_sums, partial_sum, ranks_below, segment_edges
 from replaybench.replay.orders.rank_order import INNER, LEAF, NODES, SIZE, RankOrder, order_select
@@ -181,6 +181,52 @@ def test_renewed_ages_equal_naive_ones(capacity: int, weighted: bool, seed: int,
                 own = [*stored.values()]
                 np.testing.assert_allclose(priority_sums.sum_total(log.state.priority, m), sum(own), rtol=1e-12)
                 np.testing.assert_array_equal(log.state.priority.leaf[m, places[::-1]], np.array(own, np.float32))
+
+
+@kernel
+def sums_at(sums: Any, ages: Any, m: int, slot: int) -> tuple[float, float]:
+    place: Any = np.int64(ages.place_of[m, slot])
+    episode: Any = np.int64(sums.episode[m, slot])
+    if np.isnan(sums.whole[m, episode]):
+        episode_sums.add_up_episode(sums, ages.priority, ages.end[m], m, episode)
+    return episode_sums.sum_before(sums, ages.priority.leaf, m, place, episode), sums.whole[m, episode]
+
+
+@pytest.mark.parametrize(("capacity", "length"), [(40, 3), (300, 10), (300, 100), (300, 1000)])
+@pytest.mark.parametrize("in_turn", [True, False])
+def test_sums_of_episodes_equal_naive_ones(capacity: int, length: int, in_turn: bool) -> None:
+    """Whole numbers as priorities, so that sums are exact. Slots are overwritten in turn or anywhere."""
+    rng = np.random.Generator(np.random.PCG64(length))
+    log, known = AgeLog(2, capacity, weighted=True), np.zeros(2, np.int64)
+    ages, sums, tree = log.state, episode_sums.make_episode_sums(log.state), log.state.priority
+    naive: list[dict[int, tuple[int, int]]] = [{}, {}]  # episode and priority by slot, in order of arrival
+    for number in range(4 * capacity):
+        known += 1 if number == 0 else rng.random(2) < 1 / length
+        sums = episode_sums.with_space(sums, int(known.max()))
+        anywhere = rng.integers(0, capacity, 2)
+        slots = np.full(2, number % capacity) if in_turn or number < capacity else np.where(anywhere % 3, anywhere, -1)
+        ends, priority = ages.end.copy(), rng.integers(1, 1000, 2)
+        for m in np.flatnonzero(slots >= 0).tolist():
+            priority_sums.age_renew(ages, m, slots[m])
+            priority_sums.sum_set(tree, m, ages.place_of[m, slots[m]], priority[m])
+            naive[m].pop(slots[m], None)
+            naive[m][slots[m]] = int(known[m]) - 1, int(priority[m])
+        episode_sums.append_steps(sums, ages, slots, ends, known)
+        for m, stored in enumerate(naive):
+            slot, new = int(rng.choice([*stored])), int(rng.integers(1, 1000))
+            stored[slot] = stored[slot][0], new
+            tree.leaf[m, ages.place_of[m, slot]] = new
+            priority_sums.sum_lowest(tree, m, ages.place_of[m, slot] // 16)
+            sums.whole[m, stored[slot][0]] = np.nan
+            slot = int(rng.choice([*stored]))
+            own = [(other, size) for other, (episode, size) in stored.items() if episode == stored[slot][0]]
+            place = [other for other, _ in own].index(slot)
+            expected = sum(size for _, size in own[:place]), sum(size for _, size in own)
+            assert sums_at(sums, ages, m, slot) == expected
+        if number % 20 == 0:
+            for m, stored in enumerate(naive):
+                wholes = np.bincount(*np.array([*stored.values()]).T)
+                assert episode_sums.largest_sum(sums, tree, ages.end[m], m, int(known[m])) == wholes.max()
 
 
 SIZES = [1, 2, 15, 16, 17, 255, 256, 257, 4095, 4097, 70_000]

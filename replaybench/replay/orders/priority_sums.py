@@ -74,8 +74,20 @@ def sum_total(state: SumState, m: int) -> float:
 def sum_set(state: SumState, m: int, position: int, priority: float) -> None:
     """Set the priority (≥ 0) of a position in the m-th tree, and update the sums that include this position."""
     state.leaf[m, position] = priority
-    node = position // 16
+    sum_renew(state, m, position)
+
+
+@kernel
+def sum_lowest(state: SumState, m: int, node: int) -> None:
+    """Update the sum of the sixteen leaves of a node of the m-th tree, but not the sums above it."""
     state.sums[m, node] = _add_up(state.leaf, m, node * 16)
+
+
+@kernel
+def sum_renew(state: SumState, m: int, position: int) -> None:
+    """Update the sums of the m-th tree that include a position whose priority was written to `leaf`."""
+    node = position // 16
+    sum_lowest(state, m, node)
     for i in range(1, state.level.size):
         node //= 16
         state.sums[m, state.level[i] + node] = _add_up(state.sums, m, state.level[i - 1] + node * 16)
@@ -124,23 +136,6 @@ def sum_find(state: SumState, m: int, target: float) -> int:
     If `target` exceeds the total because of rounding, the result is the last position with a positive priority.
     """
     return find_below(state, m, state.level.size + 1, 0, target)
-
-
-@kernel
-def sum_range(state: SumState, m: int, start: int, stop: int) -> float:
-    """Return the sum of the priorities of positions `start` … `stop` − 1 in the m-th tree, 0 for an empty range."""
-    total = 0.0
-    for level in range(state.level.size + 1):
-        inside = start // FAN == (stop - 1) // FAN  # then no node above has positions of this range only
-        whole = stop if inside or level == state.level.size else min(-(-start // FAN) * FAN, stop)
-        for node in range(start, whole):
-            total += np.float64(state.leaf[m, node]) if level == 0 else state.sums[m, state.level[level - 1] + node]
-        if whole == stop:
-            break
-        for node in range(stop // FAN * FAN, stop):
-            total += np.float64(state.leaf[m, node]) if level == 0 else state.sums[m, state.level[level - 1] + node]
-        start, stop = whole // FAN, stop // FAN
-    return total
 
 
 @kernel

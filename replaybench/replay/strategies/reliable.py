@@ -2,22 +2,35 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.replay.orders.episode_sums import (
+    EpisodeSums,
+    add_up_episode,
+    append_steps,
+    find_episodes,
+    largest_sum,
+    make_episode_sums,
+    sum_before,
+    with_space,
+)
 from replaybench.replay.orders.priority_sums import (
+    FAN,
     AgeState,
     SumState,
     make_sums,
     sum_find,
-    sum_range,
+    sum_lowest,
+    sum_renew,
     sum_set,
     sum_total,
 )
 from replaybench.replay.storage.columns import Indices, State
 from replaybench.replay.strategies.interface import BufferView, Context, Draws, RunningSampling, Sampling
+from replaybench.replay.strategies.prioritised import priority_of
 from replaybench.replay.strategies.recent import PrioritiesByAge
 from replaybench.runtime.arrays import Floats, Floats32, Integers
 from replaybench.runtime.errors import UserError
@@ -35,9 +48,9 @@ class ReaPER(Sampling):
     experiences whose |δ| is not finite, have the largest |δ| so far.
 
     Experiences are drawn in proportion to |δ|^α as by `PERprop`, and accepted with probability R^ω. The rejected ones
-    are replaced in the same way. A changed δ therefore costs O(log N), although it changes R in its whole episode. The
-    probabilities have a common factor, the mean of R^ω, which is estimated from the latest 10⁴ to 2·10⁴ draws. In
-    normalised importance weights, it cancels.
+    are replaced in the same way. A changed δ costs O(log N), although it changes R in its whole episode. When a step of
+    this episode is proposed again, its n steps are added up in O(n/16). The probabilities have a common factor, the
+    mean of R^ω, which is estimated from the latest 10⁴ to 2·10⁴ draws. In normalised importance weights, it cancels.
     """
 
     alpha: float = 0.6
@@ -67,23 +80,22 @@ class _RunningReaPER(PrioritiesByAge):
         super().__init__(1.0, 0.0, view._replace(in_turn=False))  # an age log for each retention; `sums` has |δ|
         self.alpha, self.omega = rule.alpha, rule.omega
         self.proposals = make_sums(len(view.members), view.capacity)  # |δ|^α by slot
-        self.serial = np.zeros(self.ages.state.slot_at.shape, np.uint32)  # by place in the age log
+        self.by_episode = make_episode_sums(self.ages.state)
         self.accepted = np.zeros((len(view.members), 2))  # sums of R^ω and of 1 over recent draws
 
     def stored(self, slots: Indices) -> None:
-        before = self.ages.state.end.copy()
+        ages, ends, episodes = self.ages.state, self.ages.state.end.copy(), self.view.episodes
         super().stored(slots)
-        _number(self.ages.state, self.serial, slots, before, self.view.columns.serial)
-        _propose(self.proposals, self.ages.state, slots[:, None], self.alpha)
+        self.by_episode = with_space(self.by_episode, episodes.starts.shape[1])
+        append_steps(self.by_episode, ages, slots, ends, episodes.known)
+        _propose(self.proposals, ages, slots[:, None], self.alpha)
 
     def annotate(self, idx: Indices, td_error: Floats32) -> None:
-        super().annotate(idx, td_error)
-        _propose(self.proposals, self.ages.state, idx, self.alpha)
+        _set(self.proposals, self.ages.state, self.by_episode, self.largest, idx, td_error, self.alpha)
 
     def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
-        episodes = self.view.episodes
-        finished = episodes.known - ~episodes.begins
-        places = self.ages.state, self.serial, episodes.starts, finished
+        known = self.view.episodes.known
+        places = self.ages.state, self.by_episode, known, known - ~self.view.episodes.begins
         _draw(self.stream.state, self.proposals, *places, self.omega, self.accepted, draws)
 
     def state_dict(self, stored: int) -> State:
@@ -92,10 +104,20 @@ class _RunningReaPER(PrioritiesByAge):
     def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         super().load_state_dict(state)
         self.accepted[:], self.proposals.leaf[:] = state["accepted"], 0
-        slots = np.where(self.ages.state.place_of < 0, -1, np.arange(self.view.capacity))
-        _propose(self.proposals, self.ages.state, slots, self.alpha)
-        for m in range(len(slots)):
-            _renumber(self.ages.state, self.serial, m, self.view.columns.serial)
+        ages, starts, serial = self.ages.state, self.view.episodes.starts, self.view.columns.serial
+        _propose(self.proposals, ages, np.where(ages.place_of < 0, -1, np.arange(self.view.capacity)), self.alpha)
+        self.by_episode = with_space(self.by_episode, starts.shape[1])
+        for m, episode in enumerate(self.by_episode.episode):
+            episode[:] = np.maximum(np.searchsorted(starts[m], serial[m], side="right") - 1, 0)
+            by_age = np.argsort(ages.place_of[m], kind="stable")[(ages.place_of[m] < 0).sum() :]
+            if (np.diff(episode[by_age]) < 0).any():
+                raise ValueError("its log of ages does not list episodes one after the other")
+            find_episodes(self.by_episode, ages, m)
+
+
+@kernel
+def _proposal(size: float, alpha: float) -> float:
+    return min(max(np.float64(size) ** alpha, _LEAST), _MOST)
 
 
 @kernel
@@ -103,89 +125,70 @@ def _propose(proposals: SumState, ages: AgeState, slots: Indices, alpha: float) 
     for m in range(slots.shape[0]):
         for slot in slots[m]:
             if slot >= 0:
-                size = np.float64(ages.priority.leaf[m, ages.place_of[m, slot]])
-                sum_set(proposals, m, slot, min(max(size**alpha, _LEAST), _MOST))
+                sum_set(proposals, m, slot, _proposal(ages.priority.leaf[m, ages.place_of[m, slot]], alpha))
 
 
 @kernel
-def _renumber(ages: AgeState, serial: NDArray[np.uint32], m: int, by_slot: NDArray[np.uint32]) -> None:
-    """Write the serial number of the experience in each place. Those of unused places increase by 1."""
-    for place in range(ages.end[m]):
-        slot = ages.slot_at[m, place]
-        used = ages.place_of[m, slot] == place
-        serial[m, place] = by_slot[m, slot] if used else serial[m, place - 1] + 1 if place else 0
+def _set(
+    proposals: SumState, ages: AgeState, by_episode: EpisodeSums, largest: Floats32, idx: Indices, td_error: Floats32,
+    alpha: float,
+) -> None:  # fmt: skip
+    """Set |δ| of samples in slots `idx` `[M, B]` (−1: none).
 
-
-@kernel
-def _number(
-    ages: AgeState, serial: NDArray[np.uint32], slots: Indices, before: Integers, by_slot: NDArray[np.uint32]
-) -> None:
-    """Write the serial numbers of new experiences, and of all if an age log with `before` places was squeezed."""
-    for m in range(slots.size):
-        if slots[m] >= 0 and ages.end[m] == before[m] + 1:
-            serial[m, before[m]] = by_slot[m, slots[m]]
-        elif slots[m] >= 0:
-            _renumber(ages, serial, m, by_slot)
-
-
-@kernel
-def _episode(
-    ages: AgeState, serial: NDArray[np.uint32], starts: NDArray[np.uint32], m: int, place: int
-) -> tuple[int, int, int]:
-    """Return the index of a place's episode, its first place, and the place after its last."""
-    number: Any = np.int64(serial[m, place])
-    episode: Any = np.searchsorted(starts[m], serial[m, place], side="right") - 1
-    first: Any = max(0, place - max(0, number - np.int64(starts[m, episode])))
-    first += np.searchsorted(serial[m, first:place], starts[m, episode])
-    stop: Any = np.int64(ages.end[m])
-    if episode + 1 < starts.shape[1]:
-        stop = min(stop, place + np.int64(starts[m, episode + 1]) - number)
-        stop = place + np.searchsorted(serial[m, place:stop], starts[m, episode + 1])
-    return episode, first, stop
-
-
-@kernel
-def _largest_sum(ages: AgeState, serial: NDArray[np.uint32], starts: NDArray[np.uint32], m: int) -> float:
-    largest, stop = 0.0, int(ages.end[m])
-    while stop > 0:
-        _, first, _ = _episode(ages, serial, starts, m, stop - 1)
-        largest = max(largest, sum_range(ages.priority, m, first, stop))
-        stop = first
-    return largest
+    Each loop accesses memory at random once, so that the processor waits for the whole batch at the same time.
+    """
+    place, episode = np.empty(idx.shape[1], np.int64), np.empty(idx.shape[1], np.int64)
+    for m in range(idx.shape[0]):
+        for b in range(idx.shape[1]):
+            if idx[m, b] >= 0:
+                place[b], episode[b] = ages.place_of[m, idx[m, b]], by_episode.episode[m, idx[m, b]]
+        for b in range(idx.shape[1]):
+            if idx[m, b] >= 0:
+                size = priority_of(td_error[m, b], largest, m, 1.0, 0.0, 0.0)
+                ages.priority.leaf[m, place[b]], proposals.leaf[m, idx[m, b]] = size, _proposal(size, alpha)
+                by_episode.whole[m, episode[b]] = np.nan
+        for b in range(idx.shape[1]):
+            if idx[m, b] >= 0:
+                sum_lowest(ages.priority, m, place[b] // FAN)
+        for b in range(idx.shape[1]):
+            if idx[m, b] >= 0:
+                sum_renew(proposals, m, idx[m, b])
 
 
 @kernel
 def _draw(
-    stream: NDArray[np.uint64], proposals: SumState, ages: AgeState, serial: NDArray[np.uint32],
-    starts: NDArray[np.uint32], finished: Integers, omega: float, accepted: Floats, draws: Draws,
+    stream: NDArray[np.uint64], proposals: SumState, ages: AgeState, by_episode: EpisodeSums, known: Integers,
+    finished: Integers, omega: float, accepted: Floats, draws: Draws,
 ) -> None:  # fmt: skip
     batch = draws.idx.shape[1]
-    proposed, left = np.empty(batch, np.int64), np.empty(batch, np.int64)
+    slot, place, episode = np.empty(batch, np.int64), np.empty(batch, np.int64), np.empty(batch, np.int64)
+    left, size = np.empty(batch, np.int64), np.empty(batch)
     for m in range(draws.idx.shape[0]):
         total, largest, count = sum_total(proposals, m), 0.0, 0
         if total > 0:
             left[:], count = np.arange(batch), batch
         while count > 0:
             for j in range(count):
-                proposed[j] = sum_find(proposals, m, total * ((j + next_double(stream[m])) / count))
+                slot[j] = sum_find(proposals, m, total * ((j + next_double(stream[m])) / count))
+            for j in range(count):  # apart, as in `_set`
+                place[j], episode[j] = ages.place_of[m, slot[j]], by_episode.episode[m, slot[j]]
+                size[j] = ages.priority.leaf[m, place[j]]
+            for j in range(count):
+                if np.isnan(by_episode.whole[m, episode[j]]):
+                    add_up_episode(by_episode, ages.priority, ages.end[m], m, episode[j])
             rejected = 0
             for j in range(count):
-                place: Any = np.int64(ages.place_of[m, proposed[j]])
-                episode, first, stop = _episode(ages, serial, starts, m, place)
-                until = sum_range(ages.priority, m, first, place + 1)
-                if episode < finished[m]:
-                    whole = until + sum_range(ages.priority, m, place + 1, stop)
-                else:
-                    whole = largest = largest or _largest_sum(ages, serial, starts, m)
+                whole = by_episode.whole[m, episode[j]]
+                if episode[j] >= finished[m]:
+                    whole = largest = largest or largest_sum(by_episode, ages.priority, ages.end[m], m, known[m])
+                until = sum_before(by_episode, ages.priority.leaf, m, place[j], episode[j]) + size[j]
                 chance = min(until / whole, 1.0) ** omega
                 accepted[m, 0] += chance
                 accepted[m, 1] += 1
-                if next_double(stream[m]) < chance:
-                    draws.idx[m, left[j]] = proposed[j]
-                    draws.probability[m, left[j]] = proposals.leaf[m, proposed[j]] * chance
-                else:
-                    left[rejected] = left[j]
-                    rejected += 1
+                draws.idx[m, left[j]] = slot[j]  # a later round overwrites it if it is rejected
+                draws.probability[m, left[j]] = proposals.leaf[m, slot[j]] * chance
+                left[rejected] = left[j]
+                rejected += next_double(stream[m]) >= chance
             count = rejected
         if total > 0:
             draws.probability[m] /= total * accepted[m, 0] / accepted[m, 1]

@@ -166,6 +166,18 @@ def test_reliabilities_are_those_of_a_recomputation_after_many_changes(retention
         )
 
 
+def test_a_log_of_ages_that_mixes_episodes_is_refused() -> None:
+    """Draws by reliability would never end."""
+    replay = make("FIFO[ReaPER]", capacity=8)
+    for number in range(8):
+        zeros = {name: np.zeros((1, width), np.float32) for name, width in FIELDS.items()}
+        replay.add(zeros, np.ones(1, np.bool_), np.array([number % 4 == 3]))
+    state = saved(replay)
+    state["age_place"] = state["age_place"][:, ::-1].copy()
+    with pytest.raises(ValueError, match="does not list episodes one after the other"):
+        make("FIFO[ReaPER]", capacity=8).load_state_dict(state)
+
+
 @pytest.mark.parametrize("strategy", ["FIFO[PER+Newest+IS]", "Resv[Uniform+Newest]", "TDE[AER+Newest]"])
 def test_the_last_sample_of_each_batch_is_the_newest_experience(strategy: str) -> None:
     replay, plain = (make(text, 2, 16, 4) for text in (strategy, strategy.replace("+Newest", "")))
