@@ -16,7 +16,7 @@ import numpy as np
 
 from replaybench.evidence.card import BASELINE, Card, Condition, protocol, standing, stored_standings
 from replaybench.experiments.results_file import read_results
-from replaybench.reports.figures.style import PALETTE, style
+from replaybench.reports.figures.style import PALETTE, style, write_figure
 
 ROOT: Final = Path(__file__).parents[2]
 STORED: Final = ROOT / "replaybench/evidence/cards.json"
@@ -60,7 +60,7 @@ def draw() -> None:
             axis.set(title=f"replay volume {volume:g}", xlabel="mean rank (1 is best)")
             axis.axvline(card.ranks(volume)[BASELINE].mean, color=PALETTE[1], linewidth=0.8, linestyle="--")
             axis.grid(axis="both")
-        figure.savefig(PICTURE, dpi=150)
+        write_figure(figure, PICTURE)
         plt.close(figure)
 
 

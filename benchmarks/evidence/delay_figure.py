@@ -13,7 +13,7 @@ from benchmarks.tables.delays import STUDIES
 from benchmarks.tables.stored import results
 from replaybench.envs.registry import without_delay
 from replaybench.experiments.statistics import interval
-from replaybench.reports.figures.style import GREY, MU_LABEL, PALETTE, style
+from replaybench.reports.figures.style import GREY, MU_LABEL, PALETTE, style, write_figure
 
 PICTURE: Final = Path(__file__).parents[2] / "docs/images/delay.png"
 
@@ -47,7 +47,7 @@ def draw() -> None:
         for axes in panels[:, 0]:
             axes.set_ylabel(MU_LABEL)
         figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-        figure.savefig(PICTURE, dpi=150)
+        write_figure(figure, PICTURE)
         plt.close(figure)
 
 

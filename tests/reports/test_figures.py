@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import xarray as xr
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.text import Annotation
+from PIL import Image
 from rich.console import Console
 
 from replaybench.baselines.fuzzy_q_iteration import solve
@@ -18,7 +20,7 @@ from replaybench.baselines.grid import plant_grid
 from replaybench.baselines.grid_choice import Refinement, Rule
 from replaybench.cli.figures import show_figures
 from replaybench.data.policy_file import read_policy
-from replaybench.data.run_folder import RunFolder
+from replaybench.data.run_folder import AUTHOR, RunFolder
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.exchange.offline_scores import OfflineScores
 from replaybench.experiments import snapshots as solved
@@ -301,14 +303,35 @@ def test_own_curves_lie_at_whole_numbers_of_episodes_or_at_the_steps_after_them(
     np.testing.assert_allclose(steps, episodes * 200)  # the length of every episode
 
 
+@pytest.mark.parametrize("smooth", [False, True])
+def test_pictures_have_256_colours_unless_this_is_visible(tmp_path: Path, smooth: bool) -> None:
+    figure = Figure(figsize=(3.0, 2.0))
+    levels = np.linspace(0.0, 1.0, 200)
+    if smooth:
+        figure.subplots().imshow(np.stack([*np.meshgrid(levels, levels), np.full((200, 200), 0.5)], axis=-1))
+    else:
+        figure.subplots().plot(levels, levels**2)
+    layout.write_figure(figure, tmp_path / "a.png", 150, "the last μ")
+    with Image.open(tmp_path / "a.png") as picture:
+        texts = {"Software": AUTHOR, "Description": "the last μ"}
+        assert (picture.mode, picture.info["dpi"][0]) == ("RGB" if smooth else "P", pytest.approx(150, rel=1e-3))
+        assert texts.items() <= picture.info.items()
+        reduced = np.asarray(picture.convert("RGB"), float)
+    figure.savefig(tmp_path / "full.png", dpi=150)
+    change = np.abs(imread(tmp_path / "full.png")[..., :3] * 255 - reduced)
+    assert change.mean() < (1e-3 if smooth else 0.3)
+    assert change.max() < (1e-3 if smooth else 24)
+
+
 def test_all_known_references_are_lines_in_view(tmp_path: Path) -> None:
     data = plant_results(tmp_path, reference=dataclasses.replace(USABLE, dp_averaged=-30.0, dp_observer=-25.0))
     (axes,) = learning_curves(data).axes
     levels = [float(np.asarray(line.get_ydata())[0]) for line in axes.lines if len(np.asarray(line.get_xdata())) == 2]
     for reward in (-30.0, -25.0):
         assert any(level == pytest.approx((reward - RANDOM) / (DP - RANDOM)) for level in levels)
-    older = data.drop_vars(["reference_dp_averaged", "reference_dp_observer"])
-    assert len(learning_curves(older).axes[0].lines) == len(axes.lines) - 2
+    for name in ("reference_dp_averaged", "reference_dp_observer"):
+        data[name][:] = np.nan
+    assert len(learning_curves(data).axes[0].lines) == len(axes.lines) - 2
 
 
 def test_references_of_the_legend_are_drawn_or_written_in_every_panel(tmp_path: Path) -> None:
