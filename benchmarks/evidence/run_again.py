@@ -21,6 +21,7 @@ from replaybench.data.run_folder import RunFolder
 from replaybench.experiments.dataset import AXES, add_scores
 from replaybench.experiments.results_file import read_results, write_results
 from replaybench.experiments.study import Grid, Study, read_study
+from replaybench.experiments.study_record import provenance_text
 from replaybench.runtime.atomic import write_text
 
 
@@ -50,7 +51,7 @@ def replace(stored: RunFolder, new: RunFolder) -> None:
     facts, newer = (json.loads(folder.provenance.read_text(encoding="utf-8")) for folder in (stored, new))
     others = {cell: told for cell, told in facts["cells"].items() if cell in old["cell"].values}
     write_results(stored.results, old)
-    write_text(stored.provenance, json.dumps({**facts, "cells": {**others, **newer["cells"]}}, indent=2) + "\n")
+    write_text(stored.provenance, provenance_text({**facts, "cells": {**others, **newer["cells"]}}))
     redraw(stored)
 
 

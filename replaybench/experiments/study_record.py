@@ -53,7 +53,17 @@ def write_provenance(folder: RunFolder, name: str, cells: Sequence[Cell], comple
             for cell in cells
         },
     }
-    write_text(folder.provenance, json.dumps(facts, indent=2) + "\n")
+    write_text(folder.provenance, provenance_text(facts))
+
+
+def provenance_text(facts: Mapping[str, Any]) -> str:
+    """Return the content of `provenance.json` as JSON, with one line per cell: indented cells take 1.6 times the bytes.
+
+    `facts` ends with the cells.
+    """
+    study = json.dumps({**facts, "cells": {}}, indent=2)
+    cells = ",\n".join(f"    {json.dumps(key)}: {json.dumps(cell)}" for key, cell in facts["cells"].items())
+    return study.removesuffix("{}\n}") + f"{{\n{cells}\n  }}\n}}\n"
 
 
 def shared_from(facts: Mapping[str, Any]) -> str:

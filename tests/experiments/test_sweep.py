@@ -403,6 +403,8 @@ def test_results_say_who_computed_which_cell(tmp_path: Path, monkeypatch: Patch)
     assert (data["memory"].sel(strategy="FIFO[Uniform]") > 50e6).all()
     write_provenance(folder, "t", cells, complete=False)
     told = json.loads(folder.provenance.read_text())
+    lines = [text for text in folder.provenance.read_text().splitlines() if '{"cell": ' in text]
+    assert [text.split('"')[1] for text in lines] == [cell.id for cell in cells], "a line a cell"
     commits = [[session["code"]["commit"] for session in told["cells"][cell.id]["sessions"]] for cell in cells]
     assert commits == [["aaa"], ["bbb"], ["ccc"], []]
     assert told["written"]["commit"] == "ddd"
