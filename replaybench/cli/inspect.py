@@ -207,8 +207,6 @@ def _cell_table(folder: RunFolder, results: xr.Dataset | None) -> FittedTable:
 
 def _finals(data: xr.Dataset) -> dict[str, tuple[float, int]]:
     """Return mean final score and number of failed runs of each cell, by the cell's id."""
-    if "cell" not in data.coords:
-        return {}
     blocks = [*data["block"].values.tolist(), data.sizes["seed"]]
     finals = {}
     for place in np.ndindex(data["cell"].shape):

@@ -102,8 +102,7 @@ class Evidence:
         uniform = strategy.sampling.independent and strategy.weights is None
         if room != cell.capacity and not (uniform and min(room, cell.capacity) >= run):  # else neither buffer fills
             yield "capacity"
-        every = self.data.coords.get("update_every")
-        if (0 if every is None else int(every.sel(plant=cell.plant))) != cell.update_every:
+        if int(self.data["update_every"].sel(plant=cell.plant)) != cell.update_every:
             yield "update_every"
 
 

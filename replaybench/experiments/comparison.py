@@ -78,7 +78,7 @@ def beats_random(final: Floats, random: float) -> bool:
 
 def why_same(data: xr.Dataset) -> str:
     """Explain in words why some runs have equal rewards in all episodes."""
-    if "shared_from" in data.coords and (data["shared_from"] != "").any():
+    if (data["shared_from"] != "").any():
         return "their buffers never filled, so that retention decided nothing"
     return "equal rewards in all episodes, as of buffers that never fill"
 
@@ -90,7 +90,7 @@ def reference_rows(here: xr.Dataset) -> list[ReferenceRow]:
     """
     best, rows = float(here["reference_dp"]), []
     for name, label in LABELS.items():
-        reward = float(here[name]) if name in here else np.nan
+        reward = float(here[name])
         if np.isfinite(reward) and not (label.startswith("DP") and reward == best):
             rows.append(ReferenceRow(name, label, reward, float(mu_r(here, here[name]))))
     for name in here["rival"].values.tolist() if "rival_score" in here else ():
@@ -166,9 +166,6 @@ def _runaway(data: xr.Dataset) -> Iterator[str]:
 
 
 def _discounts(data: xr.Dataset) -> Iterator[str]:
-    if "discount" not in data or "episode_steps" not in data:
-        yield "the discount, which may look too far or not far enough (these results do not hold it)"
-        return
     by_text: dict[str, list[str]] = {}
     for learner, rate in itertools.product(data["learner"].values, data["frequency"].values):
         cell = data.sel(learner=learner, frequency=rate)

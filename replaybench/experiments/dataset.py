@@ -163,8 +163,7 @@ def _add_arrays(
         due["reward_evaluation"] = (cell.members, cell.evaluations)
     if "replayed_noise" in arrays and "replayed_noise" in data:
         due["replayed_noise"] = (cell.members, len(_signals(cell)))
-    # Cells of earlier versions have no measures.
-    due |= {name: (cell.members, len(MEASURES)) for name in ("measures", "measures_greedy") if name in arrays}
+    due |= dict.fromkeys(("measures", "measures_greedy"), (cell.members, len(MEASURES)))
     first = cell.first_member - int(data["seed"].values[0])
     runs = slice(first, first + cell.members)
     for name, shape in due.items():
@@ -205,27 +204,27 @@ def _blank(data: xr.Dataset, name: str, axes: tuple[str, ...], meaning: str) -> 
     data[name] = xr.DataArray(np.full(shape, np.nan), dims=axes, attrs={"long_name": meaning})
 
 
-_REFERENCES: Final = {
-    "random": "of the uniformly random controller (mu_r = 0)",
-    "dp": "of the dynamic-programming controller, with noise of its best episode (mu_r = 1)",
-    "dp_mean": "of the dynamic-programming controller on average",
-    "zero": "of doing nothing",
-    "lqr": "of the linear-quadratic regulator",
-    "dp_averaged": "of dynamic programming with values averaged over the noise",
-    "dp_observer": "of dynamic programming on a model observer of the state",
-    "dp_unaware": "of dynamic programming that does not know of the delay and the channel",
-    "lqr_predicted": "of the linear-quadratic regulator on a prediction over the delay",
+REFERENCES: Final = {
+    "reference_random": "of the uniformly random controller (mu_r = 0)",
+    "reference_dp": "of the dynamic-programming controller, with noise of its best episode (mu_r = 1)",
+    "reference_dp_mean": "of the dynamic-programming controller on average",
+    "reference_zero": "of doing nothing",
+    "reference_lqr": "of the linear-quadratic regulator",
+    "reference_dp_averaged": "of dynamic programming with values averaged over the noise",
+    "reference_dp_observer": "of dynamic programming on a model observer of the state",
+    "reference_dp_unaware": "of dynamic programming that does not know of the delay and the channel",
+    "reference_lqr_predicted": "of the linear-quadratic regulator on a prediction over the delay",
 }
 
 
 def add_references(data: xr.Dataset, references: References) -> None:
     """Add or replace the scores of reference controllers in a dataset of results."""
     axes = ("plant", "noise", "frequency")
-    for field, whose in _REFERENCES.items():
-        _blank(data, f"reference_{field}", axes, f"mean reward per step, or return, {whose}")
+    for name, whose in REFERENCES.items():
+        _blank(data, name, axes, f"mean reward per step, or return, {whose}")
         for key, reference in references.items():
             place = dict(zip(("plant", "frequency", "noise"), key, strict=True))
-            data[f"reference_{field}"].loc[place] = getattr(reference, field)
+            data[name].loc[place] = getattr(reference, name.removeprefix("reference_"))
     if names := dict.fromkeys(name for reference in references.values() for name in reference.rivals):
         data.coords["rival"] = list(names)
         _blank(data, "rival_score", (*axes, "rival"), "mean reward per step, or return, of rivals such as a tuned PID")
@@ -263,12 +262,12 @@ def add_references(data: xr.Dataset, references: References) -> None:
 
 def episode_metric(data: xr.Dataset) -> str:
     """Return the metric by which one plant scores episodes, "mean reward" (per step) or "return"."""
-    return str(data["episode_metric"].item()) if "episode_metric" in data.coords else "mean reward"
+    return str(data["episode_metric"].item())
 
 
 def rule_of(data: xr.Dataset) -> Rule | None:
     """Return the rule that chose one plant's grid for dynamic programming, or None if the rule is unknown."""
-    rule = str(data["reference_rule"].item()) if "reference_rule" in data.coords else ""
+    rule = str(data["reference_rule"].item())
     return cast(Rule, rule) if rule in get_args(Rule) else None
 
 
@@ -277,7 +276,7 @@ def in_iterations(data: xr.Dataset) -> bool:
 
     An iteration has as many steps as the longest episode, so several episodes may end in an iteration.
     """
-    return "update_every" in data.coords and int(data["update_every"].item()) > 0
+    return int(data["update_every"].item()) > 0
 
 
 def counted_in(data: xr.Dataset) -> str:
@@ -300,8 +299,6 @@ def last_of(data: xr.Dataset) -> int:
 def steps_done(data: xr.Dataset, where: Mapping[str, str] | None = None) -> Floats:
     """Return the mean number of steps of one plant's runs in the first 0, 1, …, E episodes or iterations, `[E + 1]`."""
     if in_iterations(data):
-        if "whole_steps" not in data:
-            raise UserError("these results do not say how long iterations are; run the sweep again to rewrite them")
         each = np.full(data.sizes["episode"], float(data["whole_steps"].item()))
     else:
         runs = data["episode_steps"].sel(where or {}).transpose(..., "episode").values
@@ -313,8 +310,6 @@ def steps_done(data: xr.Dataset, where: Mapping[str, str] | None = None) -> Floa
 
 def lengths_vary(data: xr.Dataset) -> bool:
     """Return whether one plant's training episodes have different lengths at the same control rate."""
-    if "episode_steps" not in data:
-        return False
     rates = data["episode_steps"].transpose("frequency", ...).values
     return any(np.nanmax(steps) > np.nanmin(steps) for steps in rates if np.isfinite(steps).any())
 
@@ -333,10 +328,7 @@ def mu_r(data: xr.Dataset, reward: xr.DataArray) -> xr.DataArray:
 
 def runs_there(data: xr.Dataset) -> xr.DataArray:
     """Return a mask that is True for each run in the results, whether the run failed or not."""
-    there = data["reward"].notnull().any("episode")
-    if "episode_steps" in data:
-        there = there | data["episode_steps"].notnull().any("episode")
-    return there
+    return (data["reward"].notnull() | data["episode_steps"].notnull()).any("episode")
 
 
 def all_failed(data: xr.Dataset) -> bool:

@@ -23,7 +23,7 @@ from replaybench.data.array_check import DEFLATE_LIMIT, attribute, check_scales,
 from replaybench.data.record import is_record, read_header
 from replaybench.data.run_folder import runs_within
 from replaybench.envs.interface.plant import EpisodeMetric
-from replaybench.experiments.dataset import AXES, ORIGINS, SCORES, label_axes, score_key
+from replaybench.experiments.dataset import AXES, ORIGINS, REFERENCES, SCORES, label_axes, score_key
 from replaybench.replay.storage.replayed import REPLAYED
 from replaybench.runtime.arrays import Floats
 from replaybench.runtime.atomic import atomic_path
@@ -48,40 +48,39 @@ _RANGES: Final = {
     **dict.fromkeys(("seed", "block", "update_every", "failed", "dead", "censored"), Within(0)),
     **dict.fromkeys(("episode", "greedy_episode", "evaluation_step"), Within(1)),
 }
-_NEEDED: Final = {
-    "reward": (*AXES, "seed", "episode"),
-    "reward_greedy": (*AXES, "seed", "greedy_episode"),
-    "reference_random": ("plant", "noise", "frequency"),
-    "reference_dp": ("plant", "noise", "frequency"),
-    **{score_key(score): (*AXES, "seed") for score in SCORES},
-    **{f"{score_key(score)}_{bound}": AXES for score in SCORES for bound in ("mean", "low", "high")},
-    **dict.fromkeys(("failed", "dead", "censored"), AXES),
+_NEEDED: Final[dict[str, tuple[tuple[str, ...], str]]] = {
+    **{name: ((name,), _AXIS_KINDS[name]) for name in (*AXES, "seed", "block", "episode", "greedy_episode")},
+    **dict.fromkeys(("reward", "episode_steps"), ((*AXES, "seed", "episode"), _NUMBER)),
+    "reward_greedy": ((*AXES, "seed", "greedy_episode"), _NUMBER),
+    **{score_key(score): ((*AXES, "seed"), _NUMBER) for score in SCORES},
+    **{f"{score_key(score)}_{bound}": (AXES, _NUMBER) for score in SCORES for bound in ("mean", "low", "high")},
+    **dict.fromkeys(("failed", "dead", "censored"), (AXES, _NUMBER)),
+    **dict.fromkeys(("seconds", "memory"), ((*AXES, "block"), _NUMBER)),
+    **dict.fromkeys(ORIGINS, ((*AXES, "block"), _TEXT)),
+    **dict.fromkeys(REFERENCES, (("plant", "noise", "frequency"), _NUMBER)),
+    **dict.fromkeys(("episode_metric", "reference_rule"), (("plant",), _TEXT)),
+    "update_every": (("plant",), _WHOLE),
+    "max_substep": (("plant",), _NUMBER),
+    "whole_steps": (("plant", "frequency"), _NUMBER),
+    "discount": (("plant", "learner", "frequency"), _NUMBER),
+    "reference_grid": (("plant", "frequency"), _TEXT),
+    "reference_change": (("plant", "frequency"), _NUMBER),
 }
+"""Axes and data type of each array that all results hold."""
 _FORMS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     **{name: ((name,), dtype) for name, dtype in _AXIS_KINDS.items()},
-    **{name: (axes, _NUMBER) for name, axes in _NEEDED.items()},
-    "episode_metric": (("plant",), _TEXT),
-    "observed": (("plant",), _TEXT),
-    **dict.fromkeys(("channel", "spread"), (("plant",), _TEXT)),
-    "update_every": (("plant",), _WHOLE),
-    "whole_steps": (("plant", "frequency"), _NUMBER),
-    "episode_steps": ((*AXES, "seed", "episode"), _NUMBER),
+    **_NEEDED,
+    **dict.fromkeys(("observed", "channel", "spread"), (("plant",), _TEXT)),
     "reward_evaluation": ((*AXES, "seed", "evaluation_step"), _NUMBER),
     **dict.fromkeys(REPLAYED, ((*AXES, "seed", "greedy_episode"), _NUMBER)),
     "replayed_noise": ((*AXES, "seed", "signal"), _NUMBER),
     **dict.fromkeys(("measures", "measures_greedy"), ((*AXES, "seed", "measure"), _NUMBER)),
-    "discount": (("plant", "learner", "frequency"), _NUMBER),
-    "max_substep": (("plant",), _NUMBER),
-    "reference_rule": (("plant",), _TEXT),
-    "reference_grid": (("plant", "frequency"), _TEXT),
     "reference_dp_from": (("plant", "noise", "frequency"), _TEXT),
-    "reference_change": (("plant", "frequency"), _NUMBER),
     "rival_score": (("plant", "noise", "frequency", "rival"), _NUMBER),
     "rival_note": (("plant", "noise", "frequency", "rival"), _TEXT),
     "rival_measures": (("plant", "noise", "frequency", "rival", "measure"), _NUMBER),
 }
 """Axes and data type of each known array. Other arrays may have any of these axes."""
-_NEEDED_AXES: Final = (*AXES, "seed", "episode", "greedy_episode")
 
 _OF_EPISODES: Final = {"episode", "greedy_episode", "evaluation_step"}
 _MANTISSA_BITS: Final = 12
@@ -250,7 +249,7 @@ def _texts(path: Path, dataset: Any, length: int) -> NDArray[np.str_]:
 def _dataset(
     path: Path, facts: Mapping[str, Any], arrays: Mapping[str, Labelled], meanings: Mapping[str, dict[str, str]]
 ) -> xr.Dataset:
-    for name in (*_NEEDED_AXES, *_NEEDED):
+    for name in _NEEDED:
         if name not in arrays:
             raise UserError(f"{path} lacks {name}, which results hold")
     sizes = {}

@@ -160,10 +160,9 @@ def _mean(values: Any, digits: int = 2) -> str:
 
 def _reference_notes(data: xr.Dataset) -> list[str]:
     notes = []
-    if "reference_grid" in data:
-        for rate in data["frequency"].values:
-            grid = str(data["reference_grid"].sel(frequency=rate).item())
-            notes += [f"dynamic programming at {rate:g} Hz: {grid}"] if grid else []
+    for rate in data["frequency"].values:
+        grid = str(data["reference_grid"].sel(frequency=rate).item())
+        notes += [f"dynamic programming at {rate:g} Hz: {grid}"] if grid else []
     for rate, noise in itertools.product(data["frequency"].values, data["noise"].values):
         here = data.sel(frequency=rate, noise=noise)
         if start := str(here["reference_dp_from"].item()) if "reference_dp_from" in data else "":

@@ -11,6 +11,7 @@ import xarray as xr
 from replaybench.baselines.references import Reference
 from replaybench.data.record import write_record
 from replaybench.data.run_folder import RunFolder
+from replaybench.envs.measures import MEASURES
 from replaybench.experiments.dataset import assemble
 from replaybench.experiments.study import Cell, Study
 from replaybench.runtime.provenance import Stopwatch, session_facts
@@ -23,6 +24,11 @@ UNKNOWN = dataclasses.replace(USABLE, random=np.nan, dp=np.nan, zero=np.nan, lqr
 Rewards = Callable[[Cell], np.ndarray]
 
 
+def without_measures(cell: Cell) -> dict[str, np.ndarray]:
+    """Return the arrays of measures of runs in which nothing was measured."""
+    return {name: np.full((cell.members, len(MEASURES)), np.nan) for name in ("measures", "measures_greedy")}
+
+
 def stored(
     path: Path, study: Study, rewards: Rewards, reference: Reference, further: Mapping[str, Rewards] | None = None
 ) -> xr.Dataset:
@@ -31,7 +37,7 @@ def stored(
     for cell in cells:
         reward = rewards(cell)
         arrays = {"reward": reward, "reward_greedy": reward[:, cell.greedy_every - 1 :: cell.greedy_every]}
-        arrays |= {"episode_steps": np.full_like(reward, 200)}
+        arrays |= {"episode_steps": np.full_like(reward, 200), **without_measures(cell)}
         arrays |= {name: make(cell) for name, make in (further or {}).items()}
         write_record(path / cell.id / "scores.h5", "scores", ORIGIN, arrays)
     references = {(cell.plant, cell.frequency, cell.noise): reference for cell in cells}
@@ -62,6 +68,7 @@ def results(
             reward[:] = greedy[:] = np.nan if number in lost else RANDOM
         if number not in missing:
             arrays = {"reward": reward, "reward_greedy": greedy, "episode_steps": np.full_like(reward, 200)}
+            arrays |= without_measures(cell)
             write_record(folder.cell(cell.id) / "scores.h5", "scores", ORIGIN, arrays)
     references = {(cell.plant, cell.frequency, cell.noise): reference for cell in cells}
     return assemble(cells, references, {cell.id: folder.cell(cell.id) for cell in cells}), folder, cells

@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 
 from replaybench.experiments.dataset import AXES, add_scores, score_key
+from replaybench.experiments.results_file import _COORDINATES, _NEEDED
 from replaybench.experiments.statistics import score
 
 Rise = Callable[[int, int, int, int, int], float]
@@ -54,6 +55,11 @@ def made_results(
     for name in ("commit", "processor", "target", "started"):
         data.coords[name] = (*AXES, "block"), np.full((*shape, 1), f"{name} of all", object)
     data.coords["episode_metric"] = "plant", ["mean reward"] * len(plants)
+    for name, (axes, dtype) in _NEEDED.items():
+        if name not in data.variables:
+            nothing: Any = {"text": "", "whole numbers": 0}.get(dtype, np.nan)
+            values = np.full([data.sizes[axis] for axis in axes], nothing, object if dtype == "text" else None)
+            (data.coords if name in _COORDINATES else data)[name] = axes, values
     data.attrs = {"title": "made", "version": "0", "numerics_version": 0, "reward": ""}
     if exact:
         add_scores(data)

@@ -162,8 +162,6 @@ def advise_from(
         raise UserError(f"{path} holds no results.nc; {hint}")
     data = read_results(folder.results)
     table = dict(read_toml(folder.study)) if folder.study.is_file() else {}
-    if "episode_steps" not in data:
-        raise UserError(f"{folder.results} lacks the lengths of episodes; run the sweep again")
     if plant is not None and plant not in data["plant"].values:
         raise unknown("plant of this run:", plant, map(str, data["plant"].values))
     advices = []

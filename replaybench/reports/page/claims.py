@@ -74,9 +74,8 @@ def provenance_section(report: ReportData) -> Section:
     facts = [("results made by", f"replaybench {data.attrs.get('version', '?')}")]
     facts.append(("numerics", f"version {data.attrs.get('numerics_version', '?')}"))
     for name, what in (("commit", "code"), ("processor", "processor"), ("target", "kernels compiled for")):
-        if name in data.coords:
-            values = [text for text in dict.fromkeys(map(str, data[name].values.ravel())) if text]
-            facts.append((what, "; ".join(values[:6]) + (f"; {len(values) - 6} more" if len(values) > 6 else "")))
+        values = [text for text in dict.fromkeys(map(str, data[name].values.ravel())) if text]
+        facts.append((what, "; ".join(values[:6]) + (f"; {len(values) - 6} more" if len(values) > 6 else "")))
     facts += _discounts(report)
     for name in (name for name in ("channel", "spread") if name in data.coords):
         described = zip(map(plant_name, report.plants), data[name].values, strict=True)
@@ -84,7 +83,7 @@ def provenance_section(report: ReportData) -> Section:
     if "observed" in data.coords:
         observed = zip(map(plant_name, report.plants), data["observed"].values, strict=True)
         facts.append(("observed states", "; ".join(f"{name}: {states or 'all'}" for name, states in observed)))
-    if "max_substep" in data and np.isfinite(data["max_substep"]).any():
+    if np.isfinite(data["max_substep"]).any():
         steps = zip(map(plant_name, report.plants), data["max_substep"].values, strict=True)
         facts.append(("Runge-Kutta steps", ", ".join(f"{n}: at most {s:.4g} s" for n, s in steps if np.isfinite(s))))
     written = origin.get("written")
@@ -104,8 +103,6 @@ def provenance_section(report: ReportData) -> Section:
 
 def _discounts(report: ReportData) -> list[tuple[str, str]]:
     """Return texts with the time horizon of each learner's discount factor, on each plant and at each control rate."""
-    if "discount" not in report.data:
-        return []
     by_text: dict[str, list[str]] = {}
     data = report.data["discount"].transpose("plant", "learner", "frequency")
     for plant, learner, rate in np.argwhere(np.isfinite(data.values)):
@@ -127,10 +124,10 @@ def _references(report: ReportData) -> Table:
     digits = decimals((value for name in ends for value in data[name].values.ravel()), least=3)
     for point in report.points:
         here = data.isel(point._asdict())
-        grid = str(here["reference_grid"].item()) if "reference_grid" in data else ""
+        grid = str(here["reference_grid"].item())
         start = str(here["reference_dp_from"].item()) if "reference_dp_from" in data else ""
         grid += f"; predicts from the {start}" if start else ""
-        change = float(here["reference_change"]) if "reference_change" in data else np.nan
+        change = float(here["reference_change"])
         cells = [
             plant_name(report.plants[point.plant]),
             grid or "–",

@@ -209,18 +209,16 @@ def resources_section(report: ReportData) -> Section:
 
 def _costs(report: ReportData) -> Costs:
     data = report.data
-    if "seconds" not in data:
-        return {}
     # Several episodes may end in an iteration; results hold only their mean length, so steps cannot be counted.
-    counted = ["episode_steps" in data and not in_iterations(one) for one in report.of_plants]
+    counted = [not in_iterations(one) for one in report.of_plants]
     costs = {}
     for point, series in itertools.product(report.points, report.series):
         here = data.isel(report.places(series, point))
         seconds = float(here["seconds"].sum())
         if seconds > 0:
             steps = float(here["episode_steps"].sum()) if counted[point.plant] else 0.0
-            memory = float(here["memory"].max()) if "memory" in data else np.nan
-            names = dict.fromkeys(map(str, here["processor"].values)) if "processor" in here.coords else {}
+            memory = float(here["memory"].max())
+            names = dict.fromkeys(map(str, here["processor"].values))
             costs[point, series] = Cost(seconds, steps / seconds, memory, ", ".join(filter(None, names)))
     return costs
 

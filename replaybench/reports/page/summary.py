@@ -99,7 +99,7 @@ def _compared(report: ReportData) -> str:
     cells = report.origin.get("cells")
     if report.origin.get("complete") is not False or not isinstance(cells, dict):
         return text
-    finished = int((data["started"].values != "").sum()) if "started" in data.coords else 0
+    finished = int((data["started"].values != "").sum())
     return f"{text} The sweep is not complete: {finished:,} of its {amount(len(cells), 'cell')} had finished."
 
 
