@@ -148,7 +148,7 @@ def test_every_command_is_shown_and_listed() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("guide", "files"), [("plant", 7), ("rig", 3), ("strategy", 3), ("learner", 2)])
+@pytest.mark.parametrize(("guide", "files"), [("plant", 7), ("rig", 4), ("strategy", 3), ("learner", 2)])
 def test_the_guides_are_followed_literally(guide: str, files: int, tmp_path: Path, monkeypatch: Patch) -> None:
     page = ROOT / "docs" / GUIDES[guide]
     assert save_files(page, tmp_path)
