@@ -4,9 +4,10 @@ import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from replaybench.baselines.controllers import Controller, linear_quadratic_regulator, predicting
@@ -16,17 +17,27 @@ from replaybench.data.documents import COLUMN_SUFFIXES, check_columns_file, writ
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.population import PopulationEnv
-from replaybench.experiments.comparison import RIVAL, reference_label
-from replaybench.reports.figures.style import KINDS, PALETTE, add_legend, new_figure, style, write_figure
+from replaybench.experiments.comparison import LABELS, RIVAL, reference_label
+from replaybench.reports.figures.style import (
+    KINDS,
+    PALETTE,
+    add_legend,
+    new_figure,
+    reference_looks,
+    style,
+    write_figure,
+)
 from replaybench.reports.films import Predict, Scene, random_actions, scene_of
 from replaybench.runtime.arrays import Floats
 from replaybench.runtime.atomic import new_path
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.quantities import decimals
 
-_DASHES = {"random control": (0, (4, 3)), "linear-quadratic control": (0, (8, 3)), "dynamic programming": "-"}
-"""Dashes of the grey lines of reference controllers. Rivals, such as a tuned PID controller, have others."""
-_MOST_ROWS = 6
+_MOST_ROWS: Final = 6
+_NEAR: Final = 1.0
+"""Largest distance from the range of the policy at which a panel shows another controller whole, in such ranges."""
+_NARROW: Final = 0.01
+"""Smallest width of the range of a signal, as a fraction of its normalisation range."""
 
 
 class Episode(NamedTuple):
@@ -72,16 +83,16 @@ def references(scene: Scene, rivals: Rivals | None) -> Iterator[tuple[str, Predi
 
     With `rivals`, missing rivals such as a PID controller are tuned first.
     """
-    yield "random control", random_actions(scene)
+    yield LABELS["reference_random"], random_actions(scene)
     plant = scene.plant
     if not isinstance(plant, OdePlant):
         return
     with contextlib.suppress(UserError):  # not every plant can be linearised
         regulator = linear_quadratic_regulator(plant, scene.frequency)
-        yield "linear-quadratic control", _without_state(predicting(plant, scene.frequency, regulator.act))
+        yield LABELS["reference_lqr"], _without_state(predicting(plant, scene.frequency, regulator.act))
     if plant.grid_nodes:
         solution = reference_solution(plant, scene.frequency).solution
-        yield "dynamic programming", _without_state(predicting(plant, scene.frequency, solution.greedy))
+        yield LABELS["reference_dp"], _without_state(predicting(plant, scene.frequency, solution.greedy))
     found = {} if rivals is None else rivals.scores(plant, scene.frequency, scene.noise)
     for name, rival in found.items():
         yield reference_label(RIVAL + name), _without_state(controller(plant, scene.frequency, name, rival, [0]))
@@ -177,6 +188,33 @@ def columns_of(scene: Scene, episodes: Sequence[Episode]) -> dict[str, list[Any]
     return columns
 
 
+def _held(values: Floats) -> Floats:
+    """Return the course `[T + 1]` of an exogenous state without the value at the end, which no command follows."""
+    return np.append(values[:-1], values[-2])
+
+
+def _signals(one: Episode, equations: int) -> list[Floats]:
+    """Return the values of an episode in each panel. States after the first `equations` ones are exogenous."""
+    return [*one.states.T[:equations], *map(_held, one.states.T[equations:]), *one.actions.T, one.rewards]
+
+
+def _fit(axes: Axes, own: Sequence[Floats], others: Sequence[Floats], narrow: float) -> None:
+    """Set the range of a panel to the policy and its set points, and to those other controllers that stay near.
+
+    `narrow` is the smallest width of the range, in the unit of the signal.
+    """
+    low, high = min(map(np.min, own)), max(map(np.max, own))
+    width = max(high - low, narrow)
+    if not 0 < width < np.inf:
+        return
+    middle = (low + high) / 2
+    low, high = middle - width / 2, middle + width / 2
+    ends = [(values.min(), values.max()) for values in others]
+    near = [each for each in ends if low - _NEAR * width <= each[0] and each[1] <= high + _NEAR * width]
+    low, high = min([low, *(each[0] for each in near)]), max([high, *(each[1] for each in near)])
+    axes.set_ylim(low - 0.06 * (high - low), high + 0.06 * (high - low))
+
+
 def figure_of(scene: Scene, episodes: Sequence[Episode]) -> Figure:
     """Return a figure with one panel for each state, each action and the reward, over time."""
     plant = scene.plant
@@ -187,31 +225,40 @@ def figure_of(scene: Scene, episodes: Sequence[Episode]) -> Figure:
     caption = f"{scene.frequency:g} Hz, noise {scene.noise:g}. States are shown without noise."
     if isinstance(plant, OdePlant):
         caption += "\nDotted: set point (by default the reference state). Grey: reference controllers, same noise."
+    if episodes[0].shown:
+        caption += "\nPanels have the range of the policy and of the controllers near it; other lines are cut."
     figure = new_figure(6.4 * across**0.5, 1.15 * down + 0.5, f"{plant.name}: one episode", caption)
     panels: Any = figure.subplots(down, across, sharex=True, squeeze=False).T.ravel()
-    lines = []
+    lines, equations = [], plant.equations if isinstance(plant, OdePlant) else len(states)
+    looks = reference_looks(one.controller for one in episodes if not one.shown)
     for one in reversed(episodes):
-        look: dict[str, Any] = {"color": PALETTE[0], "linewidth": 1.6}
-        if not one.shown:
-            look = {"color": "0.7", "linewidth": 0.9, "linestyle": _DASHES.get(one.controller, "-.")}
+        look: dict[str, Any] = {"color": PALETTE[0], "linewidth": 1.6} if one.shown else looks[one.controller]
         time = np.arange(len(one.states)) / scene.frequency
-        for axes, values, periodic in zip(panels, one.states.T, plant.periodic, strict=False):
+        signals = _signals(one, equations)
+        for axes, values, periodic in zip(panels, signals[:equations], plant.periodic, strict=False):
             jumps = np.flatnonzero(periodic & (np.abs(np.diff(values)) > np.pi)) + 1
             axes.plot(np.insert(time, jumps, np.nan), np.insert(values, jumps, np.nan), **look)
-        for axes, values in zip(panels[len(states) :], (*one.actions.T, one.rewards), strict=False):
+        for axes, values in zip(panels[equations:], signals[equations:], strict=False):
             (line,) = axes.step(time[: len(values)], values, where="post", label=one.controller, **look)
         lines.append(line)
     for axes, name in itertools.zip_longest(panels, names):
         axes.set_visible(name is not None)
         axes.set_title((name or "").removesuffix(" [1]"), loc="left", fontsize=8)
         axes.grid(True)
+    levels: list[tuple[Floats, ...]] = [()] * len(names)
     if isinstance(plant, OdePlant):
         points = _set_points(plant, episodes[0])
         time = np.arange(len(points)) / scene.frequency
-        for axes, values, periodic in zip(panels, points.T[: plant.equations], plant.periodic, strict=False):
-            ends = periodic and abs(values[0]) == np.pi  # one angle, drawn twice
-            for level in (values, -values) if ends else (values,):
-                axes.step(time, level, where="post", color="0.25", linewidth=0.9, linestyle=":")
+        for panel, (values, periodic) in enumerate(zip(points.T[:equations], plant.periodic, strict=False)):
+            held = _held(values)
+            levels[panel] = (held, -held) if periodic and abs(held[0]) == np.pi else (held,)  # one angle, drawn twice
+            for level in levels[panel]:
+                panels[panel].step(time, level, where="post", color="0.25", linewidth=0.9, linestyle=":")
+    if episodes[0].shown:
+        first, *others = (_signals(one, equations) for one in episodes)
+        narrow = 2 * _NARROW * np.array([*plant.state_scale, *plant.action_range()[1], 0.0])
+        for panel, axes in enumerate(panels[: len(names)]):
+            _fit(axes, [first[panel], *levels[panel]], [one[panel] for one in others], narrow[panel])
     for axes in (panels[down - 1], panels[len(names) - 1]):
         axes.set_xlabel("time [s]")
         axes.tick_params(labelbottom=True)

@@ -21,7 +21,7 @@ from replaybench.data.policy_file import write_policy
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant
 from replaybench.reports.films import Scene, check_output, random_actions, shots, show
-from replaybench.reports.time_series import write_episode
+from replaybench.reports.time_series import Episode, figure_of, write_episode
 from replaybench.runtime.errors import UserError
 from tests.helpers.commands import Patch
 
@@ -146,7 +146,7 @@ def test_an_episode_over_time_is_a_figure_or_a_table(tmp_path: Path) -> None:
     write_episode("PendulumDCSC", tmp_path / "episode.json", **conditions)
     rows = json.loads((tmp_path / "episode.json").read_text(encoding="utf-8"))
     assert [row["controller"] for row in rows[::11]] == [
-        "random control", "linear-quadratic control", "dynamic programming", "MPPI, knows the model"
+        "random control", "linear-quadratic regulator", "dynamic programming", "MPPI, knows the model"
     ]  # fmt: skip
     first, second, *_, last = rows[:11]
     assert (last["time [s]"], last["voltage [V]"], last["reward"]) == (0.2, None, None)
@@ -170,3 +170,29 @@ def test_an_episode_over_time_is_a_figure_or_a_table(tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=why):
             write_episode("PendulumDCSC", tmp_path / name, **conditions)
+
+
+@pytest.mark.parametrize("name", ["Servo", "MujocoHopper"])
+def test_the_figure_of_an_episode_has_the_range_of_the_policy(name: str) -> None:
+    """A controller that leaves is cut; each controller has its own line; set points are steps."""
+    plant = make_plant(name)
+    states, actions = len(plant.state_names), len(plant.action_names)
+
+    def made(controller: str, last: float) -> Episode:
+        course = np.zeros((5, states))
+        course[:, 0], course[:, 2] = np.linspace(0, last, 5), (0.2, 0.2, -0.1, -0.1, 1.4)
+        return Episode(controller, course, np.zeros((4, actions)), np.full(4, -1.0), controller == "policy")
+
+    others = [made(name, 0.3) for name in ("tuned PID", "LQR with integral action", "MPPI, knows the model", "MyPD")]
+    episodes = [made("policy", 0.2), *others, made("random control", -3.0)]
+    panels: Any = figure_of(Scene(plant, 100.0, 0.0, (), 0, 4), episodes).axes
+    low, high = panels[0].get_ylim()
+    assert -0.2 < low < high < 0.4
+    assert high > 0.3
+    looks = {(one.get_color(), str(one._unscaled_dash_pattern)) for one in panels[states].lines}
+    assert len(looks) == 6
+    exogenous = name == "Servo"
+    assert panels[2].get_ylim()[1] < 0.3 or not exogenous
+    assert all(("steps" in one.get_drawstyle()) == exogenous for one in panels[2].lines)
+    everything: Any = figure_of(Scene(plant, 100.0, 0.0, (), 0, 4), episodes[1:]).axes
+    assert everything[0].get_ylim()[0] < -3.0, "without a policy, nothing is cut"

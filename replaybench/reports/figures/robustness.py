@@ -7,19 +7,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from replaybench.experiments.comparison import LABELS
 from replaybench.experiments.robustness import DELAY, NOISE_LEVEL, Row
 from replaybench.reports.figures import style
 from replaybench.reports.figures.style import GREY, MARKERS, PALETTE
 from replaybench.runtime.arrays import Floats
 
-_DASHES: Final[dict[str, Any]] = {
-    LABELS["reference_random"]: (0, (4, 3)),
-    **{LABELS[name]: (0, (8, 3)) for name in ("reference_lqr", "reference_lqr_predicted")},
-    LABELS["reference_dp"]: "-",
-}
-"""Dashes of the grey lines of reference controllers, by their labels."""
-_RIVAL_DASHES: Final[tuple[Any, ...]] = ((0, (6, 2, 1, 2)), (0, (1, 1.5)), (0, (3, 1, 1, 1, 1, 1)))
 _LOWEST: Final = -1.0
 """Lowest score in the figure, unless all scores are lower."""
 UNITS: Final = {DELAY: "s", NOISE_LEVEL: "normalised units"}
@@ -100,16 +92,13 @@ def robustness_figure(rows: Sequence[Row]) -> Figure:
 
 def _draw(axes: Axes, line: Line, learners: Sequence[str], others: Sequence[str]) -> Any:
     mean, low, high = line.scores.T
-    look: dict[str, Any] = {"color": "0.55", "linewidth": 1.1, "zorder": 2}
     if line.learner:
         place = learners.index(line.controller)
-        look = {"color": PALETTE[place % len(PALETTE)], "linewidth": 1.6, "zorder": 3}
+        look: dict[str, Any] = {"color": PALETTE[place % len(PALETTE)], "linewidth": 1.6, "zorder": 3}
         look |= {"marker": MARKERS[place % len(MARKERS)], "markersize": 4}
         axes.fill_between(line.values, low, high, color=look["color"], alpha=0.16, linewidth=0)
     else:
-        rivals = [name for name in others if name not in _DASHES]
-        number = rivals.index(line.controller) if line.controller in rivals else 0
-        look["linestyle"] = _DASHES.get(line.controller, _RIVAL_DASHES[number % len(_RIVAL_DASHES)])
+        look = style.reference_looks(others)[line.controller] | {"zorder": 2}
     (handle,) = axes.plot(line.values, mean, label=line.controller, **look)
     return handle
 

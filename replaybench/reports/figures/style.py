@@ -27,6 +27,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from replaybench.data.run_folder import AUTHOR, refuse_foreign
 from replaybench.envs.registry import without_delay
+from replaybench.experiments.comparison import LABELS
 from replaybench.experiments.dataset import runs_there
 from replaybench.runtime.atomic import atomic_path, new_path
 from replaybench.runtime.errors import UserError
@@ -94,6 +95,16 @@ MU: Final = "μᵣ"
 MU_LABEL: Final = f"{MU}  (0 = random, 1 = DP)"
 RAW_LABELS: Final = {"mean reward": "raw mean reward per step", "return": "return"}
 """Axis labels of raw rewards, by the attribute `episode_metric` of plants."""
+
+_REFERENCE_DASHES: Final[dict[str, Any]] = {
+    LABELS["reference_random"]: (0, (4, 3)),
+    **{LABELS[name]: (0, (8, 3)) for name in ("reference_lqr", "reference_lqr_predicted")},
+    LABELS["reference_dp"]: "-",
+}
+"""Dashes of the grey lines of reference controllers, by their labels."""
+_RIVAL_DASHES: Final[tuple[Any, ...]] = (
+    (0, (6, 2, 1, 2)), (0, (1, 1.5)), (0, (3, 1, 1, 1, 1, 1)), (0, (10, 2, 3, 2)), (0, (2, 4)),
+)  # fmt: skip
 
 _STYLE: Final[dict[Any, Any]] = {
     "font.family": "sans-serif",
@@ -205,6 +216,13 @@ def all_series(data: xr.Dataset) -> list[Series]:
             )
         )
     return series
+
+
+def reference_looks(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return the appearance of the grey lines of reference controllers, by label. Up to five rivals differ."""
+    rivals = itertools.cycle(_RIVAL_DASHES)
+    grey = {"color": "0.55", "linewidth": 1.1}
+    return {label: {**grey, "linestyle": _REFERENCE_DASHES.get(label) or next(rivals)} for label in labels}
 
 
 def plain_log_labels(axis: Axis) -> None:
