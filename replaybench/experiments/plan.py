@@ -19,10 +19,10 @@ from replaybench.baselines.references import kept_at
 from replaybench.baselines.rivals import CONTROLLERS
 from replaybench.controllers.registry import load_learner
 from replaybench.data.run_folder import RunFolder
-from replaybench.envs.interface.channel_of_plant import periods_under_way
+from replaybench.envs.interface.channel_of_plant import coarse_readings, periods_under_way
 from replaybench.experiments.cell import CellRun
 from replaybench.experiments.device_cell import DEVICE_CELLS, device_program
-from replaybench.experiments.schedule import updates_after
+from replaybench.experiments.schedule import horizon, updates_after
 from replaybench.experiments.snapshots import snapshot_rounds
 from replaybench.experiments.study import Cell, Study, reference_cells
 from replaybench.experiments.study_record import toml_key
@@ -237,7 +237,8 @@ def plan_warnings(cells: Sequence[Cell]) -> list[str]:
     points = list({cell.grid_point: cell for cell in cells}.values())
     lines = [line for cell in points for line in _no_learning(cell) or _constant_exploration(cell)]
     lines += [line for group in same_runs(points, contents_only=True) for line in _never_full(group)]
-    lines = list(dict.fromkeys([*_trial_warnings(points), *map(_unobserved_commands, points), *lines]))
+    channels = [*_coarse_readings(points), *map(_unobserved_commands, points), *map(_late_rewards, points)]
+    lines = list(dict.fromkeys([*_trial_warnings(points), *channels, *lines]))
     lines = [line for line in lines if line]
     noise = max((cell.noise for cell in cells), default=0.0)
     if noise > 1:
@@ -259,6 +260,23 @@ def _unobserved_commands(cell: Cell) -> str:
         f"{cell.plant} at {cell.frequency:g} Hz: {commands} may still be under way, and learners observe "
         f"{channel.history or 'none'} of them; set history = {needed} in [channel]"
     )
+
+
+def _late_rewards(cell: Cell) -> str:
+    """Return a warning if commands act later than the discount looks ahead."""
+    late = periods_under_way(cell.make_plant(), cell.frequency)
+    if late * (1 - cell.gamma) <= 1 + 1e-9:
+        return ""
+    return (
+        f"{cell.plant} at {cell.frequency:g} Hz: commands act up to {late / cell.frequency:.4g} s after their reading, "
+        f"but {horizon(cell.gamma, cell.frequency)}, so that their rewards hardly count; set discount above "
+        f"{1 - 1 / late:.3g}"
+    )
+
+
+def _coarse_readings(cells: Sequence[Cell]) -> list[str]:
+    plants = {cell.plant: cell for cell in cells}
+    return [f"{name}: {warning}" for name, cell in plants.items() for warning in coarse_readings(cell.make_plant())]
 
 
 def _trial_warnings(cells: Sequence[Cell]) -> list[str]:

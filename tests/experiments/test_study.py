@@ -337,8 +337,35 @@ def test_the_delay_is_an_axis_and_the_rest_of_the_channel_a_table(tmp_path: Path
     assert build(Cell, json.loads(json.dumps(dataclasses.asdict(cell))), "").make_plant() == cell.make_plant()
     assert "the last 2 commands may still be under way" in plan_warnings([long])[0]
     assert not any("under way" in line for line in plan_warnings([none, cell]))
+    (odd,) = read_study(write(tmp_path, f"{text}delay = [0.041]\nfrequency = [50]\n[channel]\nhistory = 2\n")).cells()
+    assert "the last 3 commands may still be under way" in plan_warnings([odd])[0]
+    assert "observe 2 of them; set history = 3" in plan_warnings([odd])[0]
     named = read_study(write(tmp_path, text.replace("pendulum", "pendulum:delay=0.04"))).cells()
     assert named == [long]
+
+
+@pytest.mark.parametrize(
+    ("resolution", "words"),
+    [
+        (2048, "not a number of counts: for an encoder of 2048 counts per turn, write 2π / 2048 = 0.00306796"),
+        (0.32, "is 0.32 rad, more than 5 % of the normalisation range of 6.283 rad; .* not a number of counts$"),
+        (0.31, ""),
+    ],
+)
+def test_a_resolution_in_counts_is_noted(resolution: float, words: str, tmp_path: Path) -> None:
+    text = f'plants = ["Pendulum"]\nstrategies = ["FULL[PER]"]\n[channel]\nresolution = {{ angle = {resolution} }}\n'
+    found = [line for line in plan_warnings(read_study(write(tmp_path, text)).cells()) if "resolution of angle" in line]
+    assert len(found) == bool(words)
+    assert all(re.search(words, line) for line in found)
+
+
+def test_a_delay_beyond_the_horizon_of_the_discount_is_noted(tmp_path: Path) -> None:
+    text = 'plants = ["Pendulum"]\nstrategies = ["FULL[PER]"]\ndelay = [DELAY]\nfrequency = [100]\ndiscount = 0.95\n'
+    text += "[channel]\nhistory = 50\n"
+    late = plan_warnings(read_study(write(tmp_path, text.replace("DELAY", "0.5"))).cells())
+    assert any("act up to 0.5 s after their reading, but γ = 0.95 looks 20 steps ahead, 0.2 s" in line for line in late)
+    assert any("set discount above 0.98" in line for line in late)
+    assert plan_warnings(read_study(write(tmp_path, text.replace("DELAY", "0.2"))).cells()) == []
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,17 @@
 """Checks and descriptions of the channel between a plant and its controller."""
 
 import math
+from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 
 from replaybench.envs.interface.channel import ROUNDING, whole_periods
 from replaybench.envs.interface.plant import Plant, Vector, with_unit
 from replaybench.runtime.errors import UserError, unknown
+
+_COARSE: Final = 0.05
+"""Largest plausible resolution, as a fraction of the normalisation range (twice the scale) of a state."""
 
 
 def check_channel(plant: Plant, steps: int, dt: float) -> None:
@@ -70,6 +75,22 @@ def periods_under_way(plant: Plant, frequency: float) -> float:
     """Return the longest time from a reading to the action of its command, in control periods at a rate in Hz."""
     channel = plant.channel
     return (channel.delay + channel.jitter + channel.sensor_delay) * frequency
+
+
+def coarse_readings(plant: Plant) -> Iterator[str]:
+    """Yield a warning for each resolution that is coarse for its state, as if it were a number of encoder counts."""
+    for name, step in plant.channel.resolution.items():
+        place = plant.state_names.index(name)
+        unit, width = plant.state_units[place], 2 * plant.state_scale[place]
+        if step <= _COARSE * width:
+            continue
+        turn = 2 * math.pi  # a larger step of an angle is a number of counts
+        counts = f": for an encoder of {step:g} counts per turn, write 2π / {step:g} = {turn / step:.6g}"
+        yield (
+            f"resolution of {name} is {with_unit(f'{step:.4g}', unit)}, more than {100 * _COARSE:g} % of the "
+            f"normalisation range of {with_unit(f'{width:.4g}', unit)}; it is the step between two readings, not a "
+            f"number of counts{counts if unit == 'rad' and step > turn else ''}"
+        )
 
 
 def describe_channel(plant: Plant) -> str:
