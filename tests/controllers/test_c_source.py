@@ -131,6 +131,19 @@ def test_past_actions_are_kept_between_steps(tmp_path: Path) -> None:
     assert self_test(text.replace("? action[i] :", "? 0.0f :"), tmp_path)[0] == 1
 
 
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here")
+def test_a_header_is_also_cpp_without_a_warning(tmp_path: Path) -> None:
+    """The state has several members: past actions, last readings, and whether the episode runs."""
+    units = UNITS._replace(state_names=("angle", "speed"), state_units=("rad", "rad/s"), periodic=(True, False))
+    units = units._replace(**{name: getattr(UNITS, name)[:2] for name in ("center", "scale", "limit")}, history=1)
+    units = units._replace(positions=(-1, 0), observed=(1,))
+    header = tmp_path / "p.h"
+    header.write_text(c_source(policy_of("DDPG"), "p", [], units, Recorded(np.zeros((4, 1)), np.zeros((4, 2)))))
+    for compiler in (COMPILER, ["g++", "-std=c++11", *COMPILER[2:]]):
+        language = "c++" if "g++" in compiler else "c"
+        subprocess.run([*compiler, "-DP_MAIN", "-x", language, "-c", header, "-o", tmp_path / "p.o"], check=True)
+
+
 def self_test(text: str, folder: Path) -> tuple[int, str]:
     """Compile the self-test of a header `p`, and return its exit status and the first words that it prints."""
     header, program = folder / "p.h", folder / "test"

@@ -298,7 +298,8 @@ class _Writer:
 
     def _opening(self) -> str:
         law, u = self.law, self.units
-        lines = ["#ifndef NAME_H", "#define NAME_H", "", "#include <math.h>", ""]
+        lines = ["#ifndef NAME_H", "#define NAME_H", "", "#include <math.h>"]
+        lines += [*["#include <string.h>"] * bool(self.state), ""]
         lines += [f"#define NAME_RATE {double(law.rate)} /* [Hz] */"]
         if u is not None:
             lines += [f"#define NAME_DELAY {double(u.delay)} /* [s] from a sample to the time when its command acts */"]
@@ -317,7 +318,8 @@ class _Writer:
         if self.past and self.units is not None:
             yield array("float", "name_neutral", self.units.neutral.astype(np.float32), number)
             parts += ["for (int i = 0; i < NAME_PAST; i++)", "    state->past[i] = name_neutral[i % NAME_ACTIONS];"]
-        lines = "\n".join(f"    {part}" for part in ("const name_state fresh = {0};", "*state = fresh;", *parts))
+        # C++ warns about `{0}`, and C99 has no `{}`.
+        lines = "\n".join(f"    {part}" for part in ("memset(state, 0, sizeof *state);", *parts))
         yield f"static inline void name_start(name_state *state)\n{{\n{lines}\n}}\n"
 
     def _physical(self, u: Units) -> Iterator[str]:
