@@ -155,9 +155,10 @@ def described(plant: OdePlant, gains: Floats) -> str:
     for (name, action), state, (kp, ki, kd, filtered) in zip(plant.regulated.items(), states, gains, strict=True):
         number = plant.action_names.index(action)
         factor = half[number] / plant.state_scale[state]
-        unit = f"{plant.action_units[number]}/{plant.state_units[state]}"
+        unit, per = plant.action_units[number], plant.state_units[state]
+        per = f"({per})" if "/" in per else per
         parts.append(
-            f"{name}: Kp = {kp * factor:.3g} {unit}, Ki = {ki * factor:.3g} {unit}/s, Kd = {kd * factor:.3g} {unit}·s, "
-            f"filter {filtered:.2g} s"
+            f"{name}: Kp = {kp * factor:.3g} {unit}/{per}, Ki = {ki * factor:.3g} {unit}/({per}·s), "
+            f"Kd = {kd * factor:.3g} {unit}·s/{per}, filter {filtered:.2g} s"
         )
     return "; ".join(parts)

@@ -1,6 +1,7 @@
 """Rivals of learners: the law of the PID controller, its tuning, and the store of scores."""
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,7 @@ def test_rivals_are_computed_once_for_each_plant_condition_and_budget(
     assert set(found) == {"PID", "LQI", "MPPI"}
     assert all(set(rival.measures) == set(MEASURES) for rival in found.values())
     assert 0 < found["PID"].measures["settling time"] < 1
-    assert "Kp = " in found["PID"].note
+    assert re.search(r"Kp = \S+ V/rad, Ki = \S+ V/\(rad·s\), Kd = \S+ V·s/rad, filter \S+ s", found["PID"].note)
     assert "tuned on 96 episodes" in found["PID"].note
     monkeypatch.setattr(pid, "tune", lambda *given: pytest.fail("tuned again"))
     assert reference(plant, 50.0, rivals=every).rivals == found
