@@ -1,6 +1,7 @@
 """Figures of a sweep, their layout and captions."""
 
 import dataclasses
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from replaybench.experiments.dataset import assemble
 from replaybench.experiments.effects import paired
 from replaybench.experiments.results_file import write_results
 from replaybench.experiments.snapshots import median_seed
-from replaybench.reports.figures import all_figures, surfaces
+from replaybench.reports.figures import all_figures, scores, surfaces
 from replaybench.reports.figures import style as layout
 from replaybench.reports.figures.all_figures import draw_figures, draw_offline
 from replaybench.reports.figures.curves import learning_curve, merge_levels, moving_mean, read_others, smoothing_window
@@ -157,6 +158,19 @@ def test_dots_and_responses_are_the_scores(tmp_path: Path) -> None:
         x, mean = line(axes, "FULL[PER]")
         np.testing.assert_array_equal(mean, final.sel(noise=noise).values)
         np.testing.assert_allclose(x, (50.0, 100.0), rtol=0.02)
+
+
+def test_labels_of_near_reference_controllers_do_not_overlap() -> None:
+    """A label to the right of its line, and one to the left of a line further to the right."""
+    figure = Figure(figsize=(3.0, 1.0), dpi=150)
+    axes = figure.add_axes((0.0, 0.2, 1.0, 0.4))
+    axes.set_xlim(0.0, 1.0)
+    levels = {"rival:PID": 0.4, "rival:MPPI": 0.6, "reference_random": 0.02}
+    assert scores._draw_levels(axes, levels, 3.0) == 2
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    boxes = [text.get_window_extent(renderer) for text in axes.texts]
+    assert len(boxes) == 3
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
 
 
 def test_collapsed_failed_and_never_risen_runs_are_counted(tmp_path: Path) -> None:

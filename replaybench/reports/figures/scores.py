@@ -4,7 +4,7 @@ Scores are μ_r. Raw rewards are drawn where μ_r is not defined.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -19,6 +19,11 @@ from replaybench.reports.figures import style
 from replaybench.reports.figures.curves import REFERENCE_LINE, merge_levels
 from replaybench.reports.figures.style import GREY, MU, Series
 from replaybench.runtime.arrays import Bools, Floats
+
+_LETTER_INCHES: Final = 0.058
+"""Mean width of a letter in labels of reference controllers, whose size is 7 points."""
+_LINE_POINTS: Final = 9
+"""Height of a row of these labels [points]."""
 
 
 class Score(NamedTuple):
@@ -97,19 +102,28 @@ def score_dots(data: xr.Dataset) -> Figure:
             axes.text(1.01, y, counts, transform=axes.get_yaxis_transform(), va="center", size=7, color="0.2")
         if name != "raw_final" and not usable[place]:
             axes.text(0.5, 0.5, f"no {MU}", transform=axes.transAxes, ha="center", color=GREY)
-        if len(places) > 1 and row == 0:
-            axes.set_title(style.condition(here["noise"].item(), here["frequency"].item()), color=GREY, size=8, pad=16)
         axes.set_xlabel(measures[name])
         axes.grid(axis="x")
         axes.tick_params(axis="y", length=0)
+    inches = (figure.get_size_inches()[0] - 0.3 - 0.062 * max(len(one.label) for one in series)) / shape[1]
+    stacked = []
     for name, across in zip(rows, panels, strict=True):
         _share_range(across.tolist(), name == "rise_time")
+        stacked.append(1)
         for axes, place in zip(across, places, strict=True):
             if name == "rise_time" or (name != "raw_final") != usable[place]:
                 continue
             known = reference_rows(data.isel(noise=place[0], frequency=place[1]))
             levels = {row.name: row.mu if name != "raw_final" else row.reward for row in known}
-            _draw_levels(axes, levels if name != "mu_max" else {"reference_dp": 1.0})
+            used = _draw_levels(axes, levels if name != "mu_max" else {"reference_dp": 1.0}, inches)
+            stacked[-1] = max(stacked[-1], used)
+    for axes, place in zip(panels[0], places * (len(places) > 1), strict=False):
+        here = data.isel(noise=place[0], frequency=place[1])
+        title = style.condition(here["noise"].item(), here["frequency"].item())
+        axes.set_title(title, color=GREY, size=8, pad=7 + _LINE_POINTS * stacked[0])
+    heights = stacked if len(places) > 1 else [max(stacked)]  # a single place has its panels in one row
+    wide, high = figure.get_size_inches()
+    figure.set_size_inches(wide, high + _LINE_POINTS / 72 * (sum(heights) - len(heights)))
     panels[0, 0].set_ylim(len(series) - 0.5, -0.5)
     panels[0, 0].set_yticks(range(len(series)), [one.label for one in series])
     return figure
@@ -149,19 +163,32 @@ def _share_range(panels: Sequence[Axes], logarithmic: bool) -> None:
             axes.locator_params(axis="x", nbins=5)
 
 
-def _draw_levels(axes: Axes, levels: Mapping[str, float]) -> None:
-    """Draw labelled vertical lines for reference controllers in or near the x range."""
+def _draw_levels(axes: Axes, levels: Mapping[str, float], inches: float) -> int:
+    """Draw labelled vertical lines for reference controllers in or near the x range of a panel.
+
+    `inches` is the width of the panel. Labels that would overlap are stacked. The number of their rows is returned.
+    """
     low, high = axes.get_xlim()
     width, best = high - low, levels.get("reference_dp", np.nan)
     if high < best < high + 0.2 * width:
         high = best + 0.02 * width
         axes.set_xlim(low, high)
     near = {name: level for name, level in levels.items() if low <= level <= high}
-    for level in merge_levels(near, width):
+    taken: list[list[tuple[float, float]]] = []  # parts of the panel's width with a label, by row
+    for level, label in merge_levels(near, width).items():
         axes.axvline(level, **REFERENCE_LINE)
-    for level, label in merge_levels(near, width, 0.15).items():  # labels are wider than lines
-        side: Any = "left" if level < low + 0.5 * width else "right"
-        axes.text(level, 1.01, label, transform=axes.get_xaxis_transform(), ha=side, va="bottom", size=7, color=GREY)
+        at, length = (level - low) / (high - low), _LETTER_INCHES * len(label) / inches
+        side: Any = "left" if at < 0.5 or at + length < 1.0 else "right"
+        begin, end = (at, at + length) if side == "left" else (at - length, at)
+        free = (row for row, parts in enumerate(taken) if all(end < left or right < begin for left, right in parts))
+        if (row := next(free, len(taken))) == len(taken):
+            taken.append([])
+        taken[row].append((begin, end))
+        axes.annotate(
+            label, (level, 1.01), xytext=(0, _LINE_POINTS * row), xycoords=axes.get_xaxis_transform(),
+            textcoords="offset points", ha=side, va="bottom", size=7, color=GREY,
+        )  # fmt: skip
+    return len(taken)
 
 
 def _counts(cell: xr.Dataset, name: str) -> str:
