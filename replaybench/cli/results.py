@@ -1,5 +1,6 @@
 """Commands that show results or convert files, as functions whose parameters are the options."""
 
+import contextlib
 import time
 from pathlib import Path
 from typing import Literal, Unpack
@@ -99,6 +100,7 @@ def show(
             mean score in 32 evaluation episodes.
         learner: Use the cell of the run folder with this learner. With a policy file, this is needed only if the
             learner is your own.
+        root_seed: Root seed of the random numbers. Another one gives another episode, with other set points.
         references: Controllers of your own for --plot, as path/to/file.py:ClassName.
         no_rivals: Do not tune rivals for --plot, such as PID controllers, and leave them out.
         noise: Use the cell of the run folder with this noise. Otherwise, this is the noise on the plant. By default, it
@@ -106,7 +108,11 @@ def show(
         frequency: Use the cell of the run folder with this control rate (Hz). Without a policy, this is the control
             rate of the plant.
     """
+    from replaybench.cli.console import make_console
+    from replaybench.cli.robustness import chosen_references
+    from replaybench.data.run_folder import RunFolder
     from replaybench.experiments.cell_lookup import find_file
+    from replaybench.experiments.study import read_study
     from replaybench.reports.figures.style import own_settings
     from replaybench.reports.films import show as show_film
     from replaybench.reports.time_series import write_episode
@@ -122,6 +128,9 @@ def show(
             raise UserError(f"there is no policy for {', '.join(names)}; name its file or run folder with --policy")
     elif policy.is_dir():
         source = find_file(policy, member, "policy", plant=plant, learner=learner, **cell)
+        with contextlib.suppress(UserError):  # a study of another version
+            if plot is not None and not no_rivals:
+                chosen_references(make_console(), read_study(RunFolder(policy).study).references, references)
     elif cell.get("frequency") is not None:
         raise UserError("--frequency chooses a cell of a run folder; a policy file runs at the rate of its training")
     else:

@@ -10,7 +10,7 @@ from rich.progress import Progress
 
 from replaybench.baselines.grid_choice import Rule
 from replaybench.baselines.rivals import Rivals
-from replaybench.data.documents import check_columns_file, write_columns
+from replaybench.data.documents import write_columns
 from replaybench.data.run_folder import RunFolder, claim
 from replaybench.experiments.progress import plain_lines, shows_bars
 from replaybench.experiments.robustness import FOLDER, Condition, Row, columns_of, conditions, evaluate
@@ -18,6 +18,7 @@ from replaybench.experiments.study import read_study
 from replaybench.experiments.text_table import FittedTable
 from replaybench.reports.figures.robustness import axis_label, parts_of, robustness_figure
 from replaybench.reports.figures.style import check_saved, file_names, save, style
+from replaybench.runtime.atomic import new_path
 from replaybench.runtime.errors import unknown
 from replaybench.runtime.user_file import canonical, names_from
 
@@ -34,21 +35,18 @@ def show_robustness(
         rivals: Whether rivals, such as a tuned PID controller, are evaluated.
         output: Folder to write into. If None, it is `robustness` in the run folder.
     """
+    folder, (name,) = output or run / FOLDER, file_names([parameter])
+    table = new_path(folder / f"{name}.csv", "move it away or choose another --output")  # before plants are compiled
     study = read_study(RunFolder(run).study) if RunFolder(run).study.is_file() else None
     with names_from("" if study is None else study.folder):
         found, missing = conditions(run, parameter, factors, values, chosen)
         assert study is not None  # `conditions` refuses folders without a study
         own = study.rivals() if rivals else None
         if own is not None:
-            named = {canonical(name, str(Path.cwd())) for name in references}
+            named = chosen_references(console, own.own, references)
             if unknown_names := named - set(own.own):
                 raise unknown("controller of this study:", min(unknown_names), own.own)
-            if left_out := set(own.own) - named:
-                names = " ".join(sorted(left_out))
-                console.print(f"left out: {names}; if you trust these files, add --references {names}", markup=False)
             own = dataclasses.replace(own, own=tuple(name for name in own.own if name in named))
-        folder, (name,) = output or run / FOLDER, file_names([parameter])
-        table = check_columns_file(folder / f"{name}.csv")
         place = claim(folder)
         check_saved(place, name)
         if missing:
@@ -61,6 +59,15 @@ def show_robustness(
     write_columns(table, columns_of(rows))
     print(f"figure   {folder / drawn.name}")
     print(f"table    {folder / table.name}")
+
+
+def chosen_references(console: Console, study: Sequence[str], given: Sequence[str]) -> set[str]:
+    """Return the canonical names of the `given` controllers of users, and print which ones of a study are left out."""
+    named = {canonical(name, str(Path.cwd())) for name in given}
+    if left_out := set(study) - named:
+        names = " ".join(sorted(left_out))
+        console.print(f"left out: {names}; if you trust these files, add --references {names}", markup=False)
+    return named
 
 
 def _evaluated(console: Console, found: Sequence[Condition], rule: Rule | None, rivals: Rivals | None) -> list[Row]:

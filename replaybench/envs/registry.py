@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib.util
+import shlex
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -138,6 +139,11 @@ def stored_plant(stored: str, given: str | None, parameters: Mapping[str, Any]) 
             return make_plant(given or stored, **parameters)
     except ImportRefusedError:
         return None
+
+
+def untrusted(name: str) -> ImportRefusedError:
+    """Return the error that only an opened file names a plant in a Python file. `name` may contain a delay."""
+    return ImportRefusedError(f"{name} is in a Python file; add --plant {shlex.quote(name)} if you trust that file")
 
 
 def missing(name: str) -> str:

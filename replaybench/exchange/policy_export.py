@@ -21,7 +21,7 @@ from replaybench.envs.interface.declarations import seen_states
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import with_equations
 from replaybench.envs.population import PopulationEnv
-from replaybench.envs.registry import stored_plant
+from replaybench.envs.registry import stored_plant, untrusted
 from replaybench.exchange.rival_c import check_rival, rival_law
 from replaybench.experiments.cell_lookup import find_condition
 from replaybench.experiments.statistics import interval
@@ -137,6 +137,8 @@ def export_policy(
     name = _identifier(target) if form == "c" else ""
     origin = origin_of(path)
     made = stored_plant(origin.plant, plant, origin.parameters) if plant or origin.plant else None
+    if made is None and origin.plant and member is None:
+        raise UserError(f"{untrusted(origin.plant)}; --member 0 exports the first member, without units")
     chosen, why = (member, "as asked") if member is not None else best_member(path, made, origin, learner)
     policy = load_policy(path, chosen, learner)
     lines = _provenance(origin, policy, chosen)
@@ -202,8 +204,7 @@ def export_rival(run: Path, name: str, output: Path | None, plant: str | None, *
     place, identifier = new_path(target), _identifier(target)
     made = stored_plant(cell.plant, plant, cell.parameters)
     if made is None:
-        own = shlex.quote(cell.plant)
-        raise UserError(f"{cell.plant} is in a Python file; add --plant {own} if you trust that file")
+        raise untrusted(cell.plant)
     ode, units = with_equations(made, name), units_of(made, ())._replace(history=0)  # rivals use no past commands
     check_rival(ode, name)
     rival = Rivals().score(ode, cell.frequency, cell.noise, name)

@@ -27,7 +27,7 @@ from replaybench.envs.interface.channel_of_plant import check_channel
 from replaybench.envs.interface.declarations import seen_states
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import with_equations
-from replaybench.envs.registry import DELAY, GYMNASIUM, PLANTS, make_plant, without_delay
+from replaybench.envs.registry import DELAY, GYMNASIUM, PLANTS, make_plant, untrusted, without_delay
 from replaybench.envs.registry import spelled as spelled_plant
 from replaybench.experiments.recorded_buffer import read_mixed
 from replaybench.experiments.schedule import make_task, with_phases
@@ -48,7 +48,7 @@ from replaybench.runtime.configuration import (
 )
 from replaybench.runtime.errors import ReplaybenchWarning, UserError, unknown
 from replaybench.runtime.source_hash import made_of
-from replaybench.runtime.user_file import canonical, names_from
+from replaybench.runtime.user_file import ImportRefusedError, canonical, names_from
 from replaybench.runtime.version import NUMERICS_VERSION
 
 GAMMA: Final = ":discount="
@@ -529,7 +529,10 @@ class Cell:
 
     def make_plant(self) -> Plant:
         """Make the plant, after checking that its source code has not changed since this cell was created."""
-        plant = make_plant(self.plant, **self.parameters)
+        try:
+            plant = make_plant(self.plant, **self.parameters)
+        except ImportRefusedError:
+            raise untrusted(self.plant) from None
         if plant.fingerprint() != self.fingerprint:
             raise UserError(f"the source of plant {self.plant} has changed since this cell was planned")
         return plant

@@ -128,12 +128,16 @@ def test_robustness_changes_delay_and_noise_without_telling_controllers(run: Pat
     assert noisy["dynamic programming", 0.3].score < noisy["dynamic programming", 0.0].score == 1.0
 
 
-def test_robustness_is_reported_and_never_replaces_a_table(run: Path, tmp_path: Path, capsys: Capsys) -> None:
+def test_robustness_is_reported_and_never_replaces_a_table(
+    run: Path, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
+) -> None:
     words = ("robustness", run, "--plant", "PendulumDCSC", "--no-rivals", "--parameter", "mass")
     (run / "robustness").mkdir(exist_ok=True)
     robust(run, "--parameter", "mass", "--factors", 1, 2)
     assert {path.name for path in (run / "robustness").glob("mass*")} == {"mass.csv", "mass.png", "mass.svg"}
-    assert "mass.csv exists already" in refused(capsys, *words)
+    with monkeypatch.context() as patch:  # refused before plants are compiled
+        patch.setattr("replaybench.cli.robustness.conditions", pytest.fail)
+        assert "mass.csv exists already; move it away or choose another --output" in refused(capsys, *words)
     assert "PendulumDCSC, 50 Hz, noise 0: mean score by mass" in printed(capsys, *words, "--output", tmp_path / "other")
     (run / "robustness" / "notes.csv").write_text("plant,mine\n1,2\n")
     assert call("report", run, "--output", tmp_path / "page.html") == 0
@@ -166,8 +170,12 @@ def test_robustness_stopped_writes_nothing(run: Path, tmp_path: Path, monkeypatc
         (("mass", "--references", "pid.py:MyPID"), "unknown controller of this study"),
     ],
 )
-def test_robustness_refuses_what_it_cannot_evaluate(run: Path, words: Any, told: str, capsys: Capsys) -> None:
-    assert re.search(told, refused(capsys, "robustness", run, "--plant", "PendulumDCSC", "--parameter", *words))
+def test_robustness_refuses_what_it_cannot_evaluate(
+    run: Path, words: Any, told: str, tmp_path: Path, capsys: Capsys
+) -> None:
+    asked = ("robustness", run, "--output", tmp_path / "out", "--plant", "PendulumDCSC", "--parameter", *words)
+    assert re.search(told, refused(capsys, *asked))
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow
@@ -350,6 +358,22 @@ def test_a_film_leaves_no_option_without_effect(run: Path, capsys: Capsys, tmp_p
     (tmp_path / "film.gif").write_text("precious")
     assert "exists already" in refused(capsys, *film)
     assert (tmp_path / "film.gif").read_text() == "precious"
+
+
+def test_controllers_of_the_study_that_a_plot_leaves_out_are_named(
+    run: Path, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
+) -> None:
+    monkeypatch.setattr("replaybench.reports.time_series.write_episode", lambda *_: [])
+    shutil.copytree(run, tmp_path / "run")
+    study = (tmp_path / "run" / "study.toml").read_text()
+    (tmp_path / "run" / "study.toml").write_text(
+        study.replace("references = []", 'references = ["a.py:Mine", "b.py:B"]')
+    )
+    words = ("show", "PendulumDCSC", "--policy", tmp_path / "run", "--strategy", "FULL[PER]", "--plot", "episode.png")
+    told = printed(capsys, *words, "--references", "./b.py:B")
+    assert "left out: a.py:Mine; if you trust these files, add --references a.py:Mine" in told
+    assert "left out" not in printed(capsys, *words, "--references", "a.py:Mine", "b.py:B")
+    assert "left out" not in printed(capsys, *words, "--no-rivals")
 
 
 def test_what_shows_results_says_where_there_are_none(run: Path, tmp_path: Path, capsys: Capsys) -> None:

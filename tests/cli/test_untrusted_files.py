@@ -1,6 +1,7 @@
 """Opening a stranger's files runs none of their code, and prints none of their control characters."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import shutil
@@ -92,6 +93,16 @@ def test_what_the_user_names_is_imported(tmp_path: Path, monkeypatch: Patch) -> 
     assert (tmp_path / "ran").exists()
     with imports_only(None), imports_only("evil.py:Foo"), pytest.raises(ImportRefusedError):  # never more than outside
         make_plant("evil.py:Foo")
+
+
+def test_a_refused_plant_is_named_with_its_delay(tmp_path: Path, monkeypatch: Patch) -> None:
+    stranger(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (first, *_) = small_study().cells()
+    cell = dataclasses.replace(first, plant="evil.py:Foo:delay=0.012")
+    with watched(tmp_path), imports_only(), pytest.raises(ImportRefusedError) as refused:
+        cell.make_plant()
+    assert str(refused.value).endswith("add --plant evil.py:Foo:delay=0.012 if you trust that file")
 
 
 def test_a_file_beside_a_study_is_not_the_one_that_the_user_named(tmp_path: Path, monkeypatch: Patch) -> None:

@@ -266,6 +266,8 @@ def test_a_policy_file_runs_no_code_it_names(plant: str, tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     path = stored(tmp_path, plant)
+    refuses(f"add --plant {plant} if you trust that file; --member 0", export_policy, path, None, "c", None, None, None)
+    assert not (tmp_path / "policy.h").exists()
     lines = export_policy(path, 0, "c", None, None, None)
     assert "its units are not in the policy's file" in (tmp_path / "policy.h").read_text().replace("\n * ", "")
     assert any(f"--plant {plant} if you trust that file" in line for line in lines)
