@@ -110,6 +110,32 @@ def rival_measures(here: xr.Dataset, names: Sequence[str]) -> Iterator[tuple[str
             yield reference_label(RIVAL + name), values
 
 
+def against_rivals(data: xr.Dataset) -> list[str]:
+    """Say for each condition of one plant whether the best learner or the best rival is better, without exploration.
+
+    Rivals that know the model do not count.
+    """
+    known, late = [], data["greedy_episode"].values > data.sizes["episode"] - last_of(data)
+    learners, strategies = (shortened(data[axis].values.tolist()) for axis in ("learner", "strategy"))
+    for rate, noise in itertools.product(data["frequency"].values, data["noise"].values):
+        here = data.sel(frequency=rate, noise=noise)
+        rivals = [row for row in reference_rows(here) if row.name.startswith(RIVAL) and row.name != f"{RIVAL}MPPI"]
+        greedy = here["reward_greedy"].isel(greedy_episode=late).mean("greedy_episode").mean("seed")
+        if not rivals or not np.isfinite(greedy).any():
+            continue
+        rival, place = max(rivals, key=lambda row: row.reward), greedy.argmax(("learner", "strategy"))
+        best = here.isel(place)
+        runs = interval(best["reward_greedy"].values[:, late].mean(axis=1))
+        word = "worse than" if rival.reward > runs.high else "better than" if rival.reward < runs.low else "as good as"
+        digits = decimals([runs.mean, runs.low, runs.high, rival.reward])
+        name = " ".join((learners[best["learner"].item()], strategies[best["strategy"].item()]))
+        known.append(
+            f"{rate:g} Hz, noise {noise:g}: without exploration, the best learner, {name} ({runs.text(digits)}), "
+            f"is {word} {rival.label} ({rival.reward:.{digits}f})"
+        )
+    return known
+
+
 def reference_label(name: str) -> str:
     """Return the name in tables of a reference controller, from its name in a `ReferenceRow`."""
     rival = name.removeprefix(RIVAL)

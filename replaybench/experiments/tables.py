@@ -7,7 +7,14 @@ import numpy as np
 import xarray as xr
 
 from replaybench.baselines.references import no_score
-from replaybench.experiments.comparison import RIVAL, no_learning, reference_label, reference_rows, rival_measures
+from replaybench.experiments.comparison import (
+    RIVAL,
+    against_rivals,
+    no_learning,
+    reference_label,
+    reference_rows,
+    rival_measures,
+)
 from replaybench.experiments.dataset import AXES, episode_metric, last_of, lengths_vary, runs_there, the_last
 from replaybench.experiments.statistics import Interval, interval
 from replaybench.experiments.text_table import FittedTable
@@ -183,7 +190,7 @@ def _empty_table(data: xr.Dataset) -> FittedTable:
     headline, causes = no_learning(data)
     headline += "; " * bool(headline)
     notes = [f"{place}. {cause}" for place, cause in enumerate(causes, 1)]
-    notes = [*(["likely causes, in order:"] if causes else []), *notes, *_reference_notes(data)]
+    notes = [*(["likely causes, in order:"] if causes else []), *notes, *against_rivals(data), *_reference_notes(data)]
     names = _names(data)
     first = ("Hz", "noise", *names, "return" if episode_metric(data) == "return" else "reward", "greedy")
     steps = ["steps"] if lengths_vary(data) else []

@@ -25,6 +25,7 @@ from replaybench.envs.registry import make_plant
 from replaybench.experiments import comparison
 from replaybench.experiments.comparison import (
     Axis,
+    against_rivals,
     beats_random,
     compared,
     comparison_tables,
@@ -346,6 +347,21 @@ def test_signals_of_rivals_stand_beside_those_of_learners(tmp_path: Path) -> Non
     shown = text_of(*measure_tables(data))
     assert re.search(r"tuned PID +0.125 *$", shown, re.MULTILINE), "a measure that no learner has is left out"
     assert "Mine" not in shown
+
+
+def test_the_best_learner_is_compared_with_the_best_rival(tmp_path: Path) -> None:
+    """The exploration of learners and rivals that know the model do not count."""
+    data, axes = results(tmp_path, RAW), ("plant", "noise", "frequency", "rival")
+    data.coords["rival"] = ["LQI", "PID", "MPPI"]
+    data["reward_greedy"].values[:] = -30.0
+    best = np.array([-20.0, -21.0, -22.0, -20.5, -21.5, -22.5])[:, None]
+    data["reward_greedy"].loc[{"strategy": "FULL[PER]"}] = best
+    for score, word in ((-18.0, "worse than"), (-21.2, "as good as"), (-25.0, "better than")):
+        data["rival_score"] = axes, np.array([-40.0, score, -1.0]).reshape(1, 1, 1, 3)
+        [words] = against_rivals(data.sel(plant="PendulumDCSC"))
+        assert re.search(rf"DDPG FULL\[PER\] \(-21\.\d.*\), is {word} tuned PID \({score}", words)
+        assert " ".join(words.split()) in " ".join(shown(data).split())
+    assert against_rivals(results(tmp_path / "none", RAW).sel(plant="PendulumDCSC")) == []
 
 
 def test_a_single_strategy_has_no_comparison(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from replaybench.experiments.comparison import baseline_label, no_learning, verdict
+from replaybench.experiments.comparison import against_rivals, baseline_label, no_learning, verdict
 from replaybench.experiments.dataset import counted_in
 from replaybench.experiments.effects import p_text
 from replaybench.experiments.statistics import DEAD_LEVEL
@@ -116,6 +116,8 @@ def _conclusion(report: ReportData, plant: int) -> Conclusion | None:
         words = re.sub(r"(?<=[ \[(])-(?=\d)", "−", verdict(report.of_plants[plant], report.comparisons[plant]))
         headline = words[0].upper() + words[1:]
         sentences = [*_highest(learnt), *_differences(report, plant), *([f"{unlearned}."] if unlearned else [])]
+        beside = [f"At {words}." for words in against_rivals(report.of_plants[plant])]
+        sentences += [re.sub(r"(?<=[ \[(])-(?=\d)", "−", each) for each in beside]
         return Conclusion(name, headline, [*sentences, *why])
     levels_by_condition = []
     for point, ranked in itertools.islice(standings.items(), _MOST_CONDITIONS):
