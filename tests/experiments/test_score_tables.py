@@ -355,11 +355,11 @@ def test_the_best_learner_is_compared_with_the_best_rival(tmp_path: Path) -> Non
     data.coords["rival"] = ["LQI", "PID", "MPPI"]
     data["reward_greedy"].values[:] = -30.0
     best = np.array([-20.0, -21.0, -22.0, -20.5, -21.5, -22.5])[:, None]
-    data["reward_greedy"].loc[{"strategy": "FULL[PER]"}] = best
+    data["reward_greedy"].loc[{"strategy": STRATEGIES[0]}] = best
     for score, word in ((-18.0, "worse than"), (-21.2, "as good as"), (-25.0, "better than")):
         data["rival_score"] = axes, np.array([-40.0, score, -1.0]).reshape(1, 1, 1, 3)
         [words] = against_rivals(data.sel(plant="PendulumDCSC"))
-        assert re.search(rf"DDPG FULL\[PER\] \(-21\.\d.*\), is {word} tuned PID \({score}", words)
+        assert re.search(rf"DDPG {re.escape(STRATEGIES[0])} \(-21\.\d.*\), is {word} tuned PID \({score}", words)
         assert " ".join(words.split()) in " ".join(shown(data).split())
     assert against_rivals(results(tmp_path / "none", RAW).sel(plant="PendulumDCSC")) == []
 
