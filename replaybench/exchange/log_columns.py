@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from replaybench.data.logs.log import ROUNDING, Log, round_rate, sampling_rate, time_column
+from replaybench.data.logs.log import GAP, ROUNDING, Log, round_rate, sampling_rate, time_column
 from replaybench.data.logs.table import agrees, split_title
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import OdePlant
@@ -266,6 +266,7 @@ def separate_episodes(
     An episode begins where time decreases, where the column `episode` changes, after a row whose `truncated` flag is
     set, and at the first row of a block. Columns with usual names for such numbers and flags are used, too, unless
     `stated` has `episode` or `truncated`. A note lists other columns that look like numbers or flags of episodes.
+    Another note gives the number of gaps between rows of one episode.
 
     Args:
         log: The log.
@@ -320,7 +321,13 @@ def separate_episodes(
         parts = f"empty lines or repeated titles part the rows {parted.sum()} times, first above {log.where(row)}: cut"
         log = replace(log, notes=(*log.notes, parts))
     within = steps[~begins & (steps > 0)]
-    steps[begins] = _EPISODE_GAP * (float(np.median(within)) if within.size else 1.0)
+    period = float(np.median(within)) if within.size else 1.0
+    gaps = ~begins & (steps > GAP * period)
+    if gaps.any():
+        row = int(gaps.argmax()) + 1
+        note = f"gaps in time (missing rows) split the log {gaps.sum()} times, first at {log.where(row)}: cut"
+        log = replace(log, notes=(*log.notes, note))
+    steps[begins] = _EPISODE_GAP * period
     return replace(log, time=time[0] + np.append(0.0, steps.cumsum()) if begins.any() else time)
 
 

@@ -14,13 +14,14 @@ import numpy as np
 from replaybench.data.logs.log import Log, segments, such_rows
 from replaybench.envs.interface.channel import whole_periods
 from replaybench.envs.interface.plant import Plant
-from replaybench.envs.interface.signals import short_way, wrap
+from replaybench.envs.interface.signals import wrap
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.ode.rk4 import simulate
 from replaybench.exchange import log_columns
 from replaybench.exchange.log_columns import Missing
+from replaybench.exchange.log_fit import LogFit, steps_before
 from replaybench.exchange.recording import Arrays, Summary, member_arrays, recording_facts, summarise
-from replaybench.runtime.arrays import Bools, Floats, Integers
+from replaybench.runtime.arrays import Bools, Floats
 from replaybench.runtime.errors import Problems, UserError
 from replaybench.runtime.quantities import shown_number
 
@@ -34,10 +35,8 @@ _LONGEST_JUMP: Final = 400.0
 """Largest change of an angle in one step [rad], unless it usually changes as fast."""
 _UNUSUAL_JUMP: Final = 10.0
 """Ratio of an angle's change to its median change above which the change is unusual."""
-_CLEARLY: Final = 0.8
-"""Ratio of model errors below which another delay fits clearly better."""
-_FURTHER: Final = 5
-"""Number of control periods beyond the stated delay that are tried as delays."""
+_FEWEST: Final = 10
+"""Smallest number of steps that a delay may leave."""
 _LARGEST_ANGLE: Final = 1e9
 """Largest angle [rad] that can be wrapped with the precision of float64."""
 _MARK: Final = "if it marks a missing number, give --na VALUE and --missing drop or interpolate"
@@ -74,6 +73,10 @@ def convert(
         delay: Time in seconds until a recorded action acts, a multiple of the control period. A step then has the
             action that acts in it. Steps at the beginning of an episode, whose action is unknown, are left out.
     """
+    if delay >= plant.episode_seconds:
+        raise UserError(
+            f"--delay {delay:g} is no shorter than an episode of {plant.name}, {plant.episode_seconds:g} s; lower it"
+        )
     problems = Problems(log.problems)
     mapping = log_columns.match_columns(log, plant, columns or {}, problems)
     rows, inferred = log.rows, frequency is None
@@ -88,6 +91,7 @@ def convert(
             with problems.collected():
                 log.column(mapping[name], starts)
     problems.raise_any(log.path, log.notes)
+    late = _periods(delay, rate)
 
     first = np.flatnonzero(starts)
     x, u, x_next = state[first], action[first], state[first + 1]
@@ -105,13 +109,17 @@ def convert(
     successive = terminated[1:] & terminated[:-1] & (np.diff(first) == 1)
     kept = np.flatnonzero(~np.isin(first, ends + 1))  # no step starts where an episode ended
     episode = np.cumsum(np.diff(first[kept], prepend=first[kept][0]) > 1, dtype=np.int64)
-    late = _periods(delay, rate)
-    known, acting = _acting(episode, late)
+    known = np.flatnonzero(steps_before(episode) >= late)
     notes += _counted(len(kept) - len(known), "steps lack the action that acts in them, because of the delay: left out")
-    if not len(known):
-        raise UserError(f"{log.path}: no episode is longer than the delay of {delay:g} s; lower --delay")
-    notes += _better_delay(plant, x[kept], u[kept], x_next[kept], episode, late, rate)
-    x, u, x_next, terminated = x[kept][known], u[kept][acting], x_next[kept][known], terminated[kept][known]
+    if late and len(known) < _FEWEST:
+        raise UserError(f"{log.path}: a delay of {delay:g} s leaves {len(known)} steps; lower --delay")
+    errors = None
+    if isinstance(plant, OdePlant):
+        fit = LogFit(plant, x[kept], u[kept], x_next[kept], episode, rate)
+        notes += (_by_differences(*pair) for pair in fit.derived.items())
+        notes += fit.warnings(late)
+        errors = fit.errors(late)
+    x, u, x_next, terminated = x[kept][known], u[kept][known - late], x_next[kept][known], terminated[kept][known]
     episode = episode[known] - episode[known][0] if late else episode
     reward = recorded["reward"][kept][known] if "reward" in recorded else _rewards(plant, x, u, x_next)
     notes += _events(plant, mapping, x, u, rate)
@@ -122,7 +130,7 @@ def convert(
         notes += _counted(lost, "terminated steps lack the state in which they ended: left out")
     summary = summarise(
         plant, x, u, x_next, reward, rate, notes, log=log.path.name, rows=rows, episodes=int(episode[-1]) + 1,
-        inferred=inferred, reward_from=mapping.get("reward"),
+        inferred=inferred, reward_from=mapping.get("reward"), errors=errors,
     )  # fmt: skip
     values = {
         "observation": plant.normalise_state(x),
@@ -279,41 +287,18 @@ def _periods(delay: float, rate: float) -> int:
     count, rest = whole_periods(delay, 1 / rate)
     if rest:
         near = " or ".join(f"{n / rate:.6g}" for n in (count, count + 1))
-        raise UserError(f"--delay {delay:g} is no multiple of the control period of {1 / rate:g} s; use {near}")
+        raise UserError(
+            f"--delay {delay:g} is no multiple of the control period of {1 / rate:g} s; use {near} (a log is shifted "
+            "by whole control periods; the delay of a study can be any time)"
+        )
     return count
 
 
-def _acting(episode: Integers, late: int) -> tuple[Integers, Integers]:
-    """Return the indices of the steps whose action is known, and of the steps in which that action was recorded.
-
-    `episode` has the number of the episode of each step in rising order, and `late` is the delay in control periods.
-    """
-    known = np.flatnonzero(np.arange(len(episode)) - np.searchsorted(episode, episode) >= late)
-    return known, known - late
-
-
-def _better_delay(
-    plant: Plant, x: Floats, u: Floats, x_next: Floats, episode: Integers, late: int, rate: float
-) -> Iterator[str]:
-    """Yield a warning if the plant's equations fit the steps better with another delay, in control periods."""
-    if not isinstance(plant, OdePlant):
-        return
-
-    def error(periods: int) -> float:
-        known, acting = _acting(episode, periods)
-        if not len(known):
-            return math.inf
-        missed = plant.normalise_state(simulate(plant, x[known], u[acting], 1 / rate)[0] - x_next[known])
-        missed = short_way(missed, plant.periodic, plant.state_scale)[:, : plant.equations]  # set points jump
-        return float(np.sqrt((missed**2).mean()))
-
-    errors = [error(periods) for periods in range(late + _FURTHER + 1)]
-    best = int(np.argmin(errors))
-    if errors[best] < _CLEARLY * errors[late]:
-        yield (
-            f"the plant's equations fit a delay of {best / rate:g} s better, and miss states by {errors[best]:.2g} of "
-            f"their scale instead of {errors[late]:.2g}: check --delay"
-        )
+def _by_differences(velocity: str, position: str) -> str:
+    return (
+        f"{velocity} is the difference quotient of {position}, half a control period off: the equations are compared "
+        f"with central differences (a study needs {velocity} in differentiate of its channel)"
+    )
 
 
 def _counted(count: int, what: str) -> Iterator[str]:

@@ -144,8 +144,8 @@ def warnings_about(states: Sequence[Dimension], actions: Sequence[Dimension], pl
         if not state.mismatch <= MISMATCH * state.moved + 1e-9 * max(abs(state.low), abs(state.high)):
             yield (
                 f"the plant's model misses {state.name} by {state.mismatch:.3g} {state.unit} per step, where the data "
-                f"move by {state.moved:.3g}: check the units, the plant's parameters, the frequency, and that each row "
-                "holds the action applied after it (strong sensor noise shows like this too)"
+                f"move by {state.moved:.3g}: check the signs, the units, the plant's parameters, the frequency, and "
+                "that each row holds the action applied after it (strong sensor noise shows like this too)"
             )
     gaps = [f"{each.name} {each.gaps()} {each.unit}" for each in states if each.unvisited]
     if plane is not None and plane < 1:
@@ -278,7 +278,7 @@ def recording_facts(
 
 def summarise(
     plant: Plant, x: Floats, u: Floats, x_next: Floats, reward: Floats, frequency: float, notes: Iterable[str],
-    **about: Any,
+    errors: Sequence[float] | None = None, **about: Any,
 ) -> Summary:  # fmt: skip
     """Summarise N recorded steps, and compare them with the plant's equations if it has any.
 
@@ -288,10 +288,15 @@ def summarise(
         reward: Reward of each step, `[N]`.
         frequency: Control rate in Hz.
         notes: Warnings to put before those of this function.
+        errors: RMS error of the equations in a step for each state with an equation, in physical units. None computes
+            it from the steps.
         **about: Values of the other attributes of `Summary`.
     """
     predicted = simulate(plant, x, u, 1 / frequency)[0] if isinstance(plant, OdePlant) else None
     states, actions = state_dimensions(plant, x, x_next, predicted), action_dimensions(plant, u)
+    if errors is not None:
+        own = [replace(state, mismatch=error) for state, error in zip(states, errors, strict=False)]
+        states = (*own, *states[len(own) :])
     unchecked = f"{plant.name} has no equations here: that its steps look like these is not checked"
     plane = plane_coverage(plant, np.concatenate([x, x_next]))
     return Summary(

@@ -166,6 +166,8 @@ def test_no_step_crosses_a_gap() -> None:
         np.testing.assert_array_equal(arrays[name], whole[name][:, steps])
     assert arrays["episode"][0].tolist() == [0] * 29 + [1] * 59
     assert (summary.transitions, summary.episodes, summary.rows) == (88, 2, 91)
+    told = "gaps in time (missing rows) split the log 2 times, first at index 30: cut"
+    assert [line for line in summary.warnings if "gaps" in line] == [told]
 
 
 def test_a_log_without_a_whole_step_is_refused() -> None:
@@ -279,20 +281,61 @@ def test_wrong_units_and_late_actions_show_as_a_model_error(name: str, spoilt: C
     assert any(re.match(warning, line) for line in convert(log_of(table), Pendulum())[2].warnings)
 
 
-def test_set_points_jump_and_do_not_hide_a_delay() -> None:
-    rig = PopulationEnv("Servo", frequency=100, channel=Channel(delay=0.02), seed=1)
-    rows, rng, observation = [], np.random.default_rng(1), rig.reset()[0]
-    for step in range(400):
+def servo_table(**channel: Any) -> Table:
+    """Return a recording of a servo that follows set points through a channel at 100 Hz, 1,000 rows in 5 episodes."""
+    rig = PopulationEnv("Servo", frequency=100, channel=Channel(**channel), seed=1)
+    rows, rng = [], np.random.default_rng(1)
+    for step in range(1000):
+        if step % 200 == 0:
+            observation = rig.reset()[0]
         angle, velocity, target = rig.plant.denormalise_state(observation)[0]
         voltage = np.clip(target - angle + rng.normal(0, 0.5), -3, 3)
-        rows.append([step / 100, angle, velocity, target, voltage])
+        rows.append([step // 200, step / 100, angle, velocity, target, voltage])
         observation = rig.step([[voltage / 3]])[0]
-    names = ("time", "angle", "angular velocity", "set point", "voltage")
-    table = dict(zip(names, np.array(rows).T, strict=True))
+    names = ("episode", "time", "angle", "angular velocity", "set point", "voltage")
+    return dict(zip(names, np.array(rows).T, strict=True))
+
+
+def test_set_points_jump_and_do_not_hide_a_delay() -> None:
+    table = servo_table(delay=0.02)
     warnings = convert(log_of(table), Servo())[2].warnings
     assert any("equations fit a delay of 0.02 s better" in line for line in warnings)
     assert not any("misses set point" in line for line in warnings)
     assert not any("misses" in line for line in convert(log_of(table), Servo(), delay=0.02)[2].warnings)
+
+
+@pytest.mark.parametrize("by_differences", [True, False])
+@pytest.mark.parametrize("delay", [0.0, 0.003, 0.008, 0.01, 0.012, 0.014])
+def test_the_offered_delay_is_the_nearest_whole_number_of_periods(delay: float, by_differences: bool) -> None:
+    """A velocity by differences is half a period old, which must not count as a part of the delay."""
+    encoder = {"resolution": {"angle": 2 * math.pi / 1024}, "differentiate": ("angular velocity",)}
+    table = servo_table(delay=delay, **(encoder if by_differences else {}))
+    nearest = round(delay * 100) / 100
+    warnings = convert(log_of(table), Servo())[2].warnings
+    assert any(f"equations fit a delay of {nearest:g} s better" in line for line in warnings) == (nearest > 0)
+    assert any("half a control period off" in line for line in warnings) == by_differences
+    warnings = convert(log_of(table), Servo(), delay=nearest)[2].warnings
+    assert not any("better, and miss" in line or ("misses" in line and delay == nearest) for line in warnings)
+    estimate = [float(found[1]) for line in warnings if (found := re.search(r"about (\S+) s", line))]
+    assert estimate == pytest.approx([delay] * len(estimate), abs=0.0015)
+    assert by_differences or bool(estimate) == (delay != nearest)
+
+
+def test_a_wrong_sign_is_no_delay() -> None:
+    encoder = {"resolution": {"angle": 2 * math.pi / 1024}, "differentiate": ("angular velocity",)}
+    table = servo_table(delay=0.01, **encoder)
+    for name, flipped in (("voltage", table | {"voltage": -table["voltage"]}), ("angle", table)):
+        if name == "angle":  # a velocity that is measured, with the right sign
+            table = servo_table(delay=0.01)
+            flipped = table | {"angle": -table["angle"]}
+        warnings = convert(log_of(flipped), Servo())[2].warnings
+        assert not any("better" in line for line in warnings)
+        (told,) = (line for line in warnings if "flipped" in line)
+        assert re.search(rf"with the sign of {name} flipped and a delay of 0.01 s: check the signs", told)
+        assert ("worse than no change" in told) == (name == "voltage")
+    warnings = convert(log_of(servo_table()), Servo(inertia=2e-6))[2].warnings
+    assert any(re.search("worse than no change .*: check the signs, then the units and", line) for line in warnings)
+    assert not any("better" in line or "flipped" in line for line in warnings)
 
 
 def test_late_actions_are_shifted_to_the_steps_in_which_they_act() -> None:
@@ -316,7 +359,8 @@ def test_late_actions_are_shifted_to_the_steps_in_which_they_act() -> None:
         Pendulum(),
         delay=0.03,
     )
-    refuses("no episode is longer than the delay of 2 s", convert, log_of(table), Pendulum(), delay=2.0)
+    refuses("a delay of 1.92 s leaves 6 steps; lower --delay", convert, log_of(table), Pendulum(), delay=1.92)
+    refuses("--delay 5 is no shorter than an episode of Servo, 4 s", convert, log_of(servo_table()), Servo(), delay=5.0)
 
 
 def test_columns_are_matched_by_name_or_as_stated() -> None:
