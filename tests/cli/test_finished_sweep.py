@@ -377,7 +377,7 @@ def test_controllers_of_the_study_that_a_plot_leaves_out_are_named(
 
 
 def test_what_shows_results_says_where_there_are_none(run: Path, tmp_path: Path, capsys: Capsys) -> None:
-    nothing = replaybench.open_results(run).data.drop_vars("episode_steps")
+    nothing = replaybench.open_results(run).data.copy(deep=True)
     nothing["reward"][:] = np.nan
     write_results(tmp_path / "results.nc", nothing)
     assert "holds no finished cell yet; a table needs at least one" in refused(capsys, "table", tmp_path)

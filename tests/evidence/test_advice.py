@@ -367,6 +367,7 @@ def test_where_nothing_beats_random_control_nothing_is_proposed(solved: bool, tm
     data = made(tmp_path)
     data["reward"] -= 3.0
     data["reference_zero"] = data["reference_random"] - 0.5
+    data["discount"][:], data["episode_steps"][:] = 0.95, 200
     if not solved:
         data["reference_dp"][:] = np.nan
     add_scores(data)
