@@ -378,7 +378,7 @@ def test_controllers_of_the_study_that_a_plot_leaves_out_are_named(
 
 def test_what_shows_results_says_where_there_are_none(run: Path, tmp_path: Path, capsys: Capsys) -> None:
     nothing = replaybench.open_results(run).data.copy(deep=True)
-    nothing["reward"][:] = np.nan
+    nothing["reward"][:] = nothing["episode_steps"][:] = np.nan
     write_results(tmp_path / "results.nc", nothing)
     assert "holds no finished cell yet; a table needs at least one" in refused(capsys, "table", tmp_path)
     told = refused(capsys, "figures", run / "results.nc")
