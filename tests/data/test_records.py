@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from replaybench.data.array_check import own_item, pack
 from replaybench.data.documents import parse_json, read_json, read_toml
 from replaybench.data.policy_file import read_policy, write_policy
-from replaybench.data.record import is_record, open_record, read_header, read_record, write_record
+from replaybench.data.record import LazyColumn, is_record, open_record, read_header, read_record, write_record
 from replaybench.data.run_folder import RunFolder
 from replaybench.data.sealed_file import BLOCK, HEAD, SealedFile, seal
 from replaybench.runtime import provenance as memory
@@ -342,14 +342,17 @@ def test_packed_chunks_must_hold_what_their_shape_says(tmp_path: Path, content: 
 
 
 class Computed:
-    """A column of squares that notes what it was asked for."""
+    """The parts of a column of squares, which notes what it was asked for."""
 
-    shape, dtype = (3, 1_000_000), np.dtype(np.uint64)
+    dtype = np.dtype(np.uint64)
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, slice]] = []
 
-    def __getitem__(self, key: tuple[int, slice]) -> Any:
+    def column(self) -> LazyColumn:
+        return LazyColumn((3, 1_000_000), self.dtype, self.part)
+
+    def part(self, key: tuple[int, slice]) -> Any:
         self.asked.append(key)
         member, rows = key
         return member + np.arange(rows.start, rows.stop, dtype=self.dtype) ** 2
@@ -358,7 +361,7 @@ class Computed:
 @pytest.mark.parametrize("form", FORMS)
 def test_columns_are_computed_in_parts(tmp_path: Path, form: Any) -> None:
     column = Computed()
-    write_record(tmp_path / "x.h5", "buffer", {}, {"squares": column}, form)
+    write_record(tmp_path / "x.h5", "buffer", {}, {"squares": column.column()}, form)
     squares = read_record(tmp_path / "x.h5")[1]["squares"]
     np.testing.assert_array_equal(squares, np.arange(3)[:, None] + np.arange(1_000_000) ** 2)
     assert max(rows.stop - rows.start for _, rows in column.asked) * 8 <= 1 << 21
@@ -371,8 +374,8 @@ def test_columns_are_computed_in_parts(tmp_path: Path, form: Any) -> None:
 @pytest.mark.parametrize("fault", ["shape", "type", "raises"])
 def test_a_column_that_breaks_its_word_leaves_the_old_file(tmp_path: Path, fault: str, form: Any) -> None:
     class Broken(Computed):
-        def __getitem__(self, key: tuple[int, slice]) -> Any:
-            found = super().__getitem__(key)
+        def part(self, key: tuple[int, slice]) -> Any:
+            found = super().part(key)
             if key[0] < 2:
                 return found
             if fault == "raises":
@@ -382,7 +385,7 @@ def test_a_column_that_breaks_its_word_leaves_the_old_file(tmp_path: Path, fault
     path = tmp_path / "x.h5"
     write_record(path, "buffer", FACTS, ARRAYS)
     with pytest.raises(RuntimeError if fault == "raises" else ValueError, match="no"):
-        write_record(path, "buffer", {}, {"squares": Broken()}, form)
+        write_record(path, "buffer", {}, {"squares": Broken().column()}, form)
     assert_as_written(path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["x.h5"]
 
