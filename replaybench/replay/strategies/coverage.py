@@ -28,6 +28,7 @@ class Cover(Retention):
     """
 
     bins: int = 8
+    largest_bare = 100.0  # FIFO(5000) names a capacity, and so would a user of Cover(5000)
     needs_observation = True
     slot_bytes = 76
 

@@ -261,10 +261,10 @@ def _arguments(kind: type[Term], term: _Written) -> dict[str, Any]:
             raise UserError(f"strategy {whole!r}: {name} has {target} twice")
         arguments[target] = _value(value, kind.kinds(target), f"strategy {whole!r}: {target} of {name}")
         if place == 0 and not key and not kind.clear(arguments[target]):
+            meant = " for the exponent" if target == "alpha" else ""
             other = f" or {name}(capacity={value}) for the capacity" if "capacity" in fields else ""
             raise UserError(
-                f"strategy {whole!r}: {name}({value}) is not clear; write {name}({target}={value}) for the exponent"
-                f"{other}"
+                f"strategy {whole!r}: {name}({value}) is not clear; write {name}({target}={value}){meant}{other}"
             )
     return arguments
 

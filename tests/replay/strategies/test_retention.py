@@ -89,7 +89,7 @@ def test_which_slots_are_synthetic_is_kept_only_where_they_are_renewed() -> None
 def test_cover_with_a_cell_for_each_experience_is_fifo() -> None:
     """Hashed cells, of which few share an entry: nearly all that is kept is the newest."""
     observations = np.random.Generator(np.random.PCG64(0)).uniform(-1, 1, (5000, 2)).astype(np.float32)
-    replay = make("Cover(10000)[Uniform]", 1, 256)
+    replay = make("Cover(bins=10000)[Uniform]", 1, 256)
     for number, observation in enumerate(observations):
         fill(replay, 1, number, observation=observation)
     assert np.mean(replay.columns.serial[0] > 5000 - 256) > 0.7
