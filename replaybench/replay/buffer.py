@@ -133,6 +133,8 @@ class Replay:
             raise UserError(f"replay capacity must be at least {least}, not {capacity}")
         if capacity > strategy.capacity_or(capacity):
             raise UserError(f"{strategy} has room for {strategy.capacity_or(capacity)} experiences, not {capacity}")
+        if not isinstance(n_step, int) or n_step < 1:
+            raise UserError(f"n_step must be a whole number of at least 1, not {n_step}")
         if traces is None and max(window, n_step) > 1:
             traces = TraceRule()
         check_fits(strategy, fields, unit, traces, window)
@@ -269,9 +271,9 @@ class Replay:
         arrays.fetch(self.columns)
         if any_empty or arrays.zeroed or self._user_sampling:
             self._zero_weights(np.repeat(empty, updates))
-        if self.tally is not None:
+        if self.tally is not None and own:
             self.tally.count(arrays.joint.idx, arrays.joint.probability)
-        if self.noise is not None:
+        if self.noise is not None and own:
             sensor_noise, actuator_noise = (arrays.columns[name] for name in FIELDS)
             self.noise.count(sensor_noise, actuator_noise, ~empty)
         idx, traces = arrays.draws.idx, self.traces

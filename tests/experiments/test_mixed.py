@@ -14,6 +14,7 @@ from replaybench.experiments.cell import CellRun, run_cell
 from replaybench.experiments.study import Cell, Study
 from replaybench.experiments.study_record import replaced, resolved, write_toml
 from replaybench.replay.buffer import Replay, step_fields
+from replaybench.replay.storage.replayed import ReplayTally
 from replaybench.replay.strategies.interface import Context
 from replaybench.replay.strategies.mixed import FixedExperiences
 from replaybench.replay.strategies.notation import parse
@@ -94,6 +95,14 @@ def test_rewards_of_the_file_are_summed_within_its_episodes() -> None:
             last = int(successor[0]) - 1
             assert steps == min(3, 5 - (last - steps + 1) % 5) or last % 1000 == STORED[m % 2] - 1
             assert reward[0] == sum(0.5**i * (last - steps + 1 + i) for i in range(steps))
+
+
+def test_samples_that_the_file_replaces_are_not_counted_as_replayed() -> None:
+    replay = filled("Mix(a.h5, share=1.0)*FIFO[Uniform+Newest]")
+    replay.tally = ReplayTally()
+    replay.sample()
+    measured = replay.tally.measure(replay.columns.serial, replay.collected, replay.count)
+    assert np.isnan([*measured.values()]).all()
 
 
 def test_an_empty_buffer_has_weights_of_0() -> None:

@@ -193,6 +193,8 @@ def test_saved_files_are_refused_where_they_do_not_fit(tmp_path: Path) -> None:
         ({"strategy": "Drop*FIFO[Uniform]"}, "needs the control rate"),
         ({"feedback": ["td_eror"]}, "did you mean td_error"),
         ({"optimize_memory_usage": True}, "optimize_memory_usage=False"),
+        ({"n_steps": 0}, "n_step must be a whole number of at least 1, not 0"),
+        ({"n_steps": 2.5}, "n_step must be a whole number of at least 1, not 2.5"),
         ({"n_steps": 3, "gamma": 0.9, "n_envs": 2}, "need one environment, not 2"),
         ({"strategy": "FIFO[ReaPER]", "feedback": FEEDBACK, "n_envs": 2}, "needs the ends of episodes"),
         ({"strategy": "FIFO[LA3P]", "feedback": FEEDBACK}, "replaces the critic's squared loss"),

@@ -146,7 +146,7 @@ class StrategyReplayBuffer(ReplayBuffer):
         if optimize_memory_usage:
             raise UserError("StrategyReplayBuffer stores every successor itself: set optimize_memory_usage=False")
         steps, discount = _algorithms_returns()
-        self.n_steps, self.gamma = n_steps or steps, discount if gamma is None else gamma
+        self.n_steps, self.gamma = steps if n_steps is None else n_steps, discount if gamma is None else gamma
         if self.n_steps > 1 and n_envs > 1:
             raise UserError(f"n-step returns need one environment, not {n_envs}: their experiences are stored in turn")
         self.strategy = parse(strategy) if isinstance(strategy, str) else strategy
