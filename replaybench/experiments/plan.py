@@ -24,7 +24,7 @@ from replaybench.experiments.cell import CellRun
 from replaybench.experiments.device_cell import DEVICE_CELLS, device_program
 from replaybench.experiments.schedule import horizon, updates_after
 from replaybench.experiments.snapshots import snapshot_rounds
-from replaybench.experiments.study import Cell, Study, reference_cells
+from replaybench.experiments.study import VOLUME, Cell, Study, reference_cells, without_axes
 from replaybench.experiments.study_record import toml_key
 from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.notation import parse
@@ -303,7 +303,7 @@ def _never_full(group: Sequence[Cell]) -> list[str]:
 
 
 def _table(cell: Cell, part: str = "") -> str:
-    return f"[learner.{toml_key(cell.learner)}{part}]"
+    return f"[learner.{toml_key(without_axes(cell.learner))}{part}]"
 
 
 def _no_learning(cell: Cell) -> list[str]:
@@ -325,10 +325,8 @@ def _no_learning(cell: Cell) -> list[str]:
             f"experiences in {cell.episodes} {counted}, a batch has {batch}; raise episodes"
         ]
     if not schedule.on_policy and updates_after(steps, episode, strategy, schedule) < 1:
-        return [
-            f"{cell.learner} learns nothing: {steps} steps are followed by no update; raise episodes, or "
-            f"replays_per_experience in {_table(cell)}"
-        ]
+        volume = "replay_volume" if VOLUME in cell.learner else f"replays_per_experience in {_table(cell)}"
+        return [f"{cell.learner} learns nothing: {steps} steps are followed by no update; raise episodes, or {volume}"]
     return []
 
 

@@ -389,6 +389,13 @@ class Study:
             raise UserError(f"{strategy}: Synth steps the plant's model, which needs all states; leave observe out")
 
 
+def without_axes(learner: str) -> str:
+    """Return the name of a learner without its discount and replay volume, if these are axes of the study."""
+    for axis in (VOLUME, GAMMA):
+        learner = learner.rpartition(axis)[0] or learner
+    return learner
+
+
 def _settings(settings: Any) -> dict[str, Any]:
     """Return the settings of a learner. Single-step targets are left out, so that ids do not depend on `n_step`."""
     found = dataclasses.asdict(settings)

@@ -15,7 +15,7 @@ from replaybench.data.documents import read_json, read_toml
 from replaybench.data.record import read_header
 from replaybench.data.run_folder import RunFolder
 from replaybench.envs.registry import without_delay
-from replaybench.experiments.study import GAMMA, VOLUME, Cell, Study
+from replaybench.experiments.study import VOLUME, Cell, Study, without_axes
 from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.atomic import write_text
 from replaybench.runtime.configuration import build
@@ -85,7 +85,7 @@ def _origin(cell: Path) -> tuple[str, tuple[ComputeSession, ...]]:
 def resolved(study: Study, cells: Sequence[Cell], home: Path | None = None) -> Study:
     """Return an equivalent study with explicit settings of plants and learners, and with paths relative to `home`."""
     known = {name for grid in study.grids() for name in grid.learners}
-    names = {cell.id: cell.learner if cell.learner in known else _without_axes(cell.learner) for cell in cells}
+    names = {cell.id: cell.learner if cell.learner in known else without_axes(cell.learner) for cell in cells}
     learner: dict[str, dict[str, Any]] = {}
     for cell in cells:
         by_axis = {"replays_per_experience"} if VOLUME in cell.learner else set()
@@ -113,13 +113,6 @@ def _without_axes_of_plant(parameters: Mapping[str, Any]) -> dict[str, Any]:
     channel = {key: value for key, value in parameters.get("channel", {}).items() if key != "delay"}
     own = {key: value for key, value in parameters.items() if key not in ("discount", "channel")}
     return {**own, "channel": channel} if channel else own
-
-
-def _without_axes(learner: str) -> str:
-    """Return the name of a learner without its discount and replay volume, if these are axes of the study."""
-    for axis in (VOLUME, GAMMA):
-        learner = learner.rpartition(axis)[0] or learner
-    return learner
 
 
 def write_toml(study: Study) -> str:

@@ -446,9 +446,10 @@ def test_strategies_that_no_rule_names_are_compared_and_stored_results_are_those
     ],
 )
 def test_decay_is_that_of_the_study_or_not_known(study: str | None, decay: float | None, tmp_path: Path) -> None:
-    advice = advised(tmp_path, made(tmp_path), study=study)
-    assert advice.traits.decay == decay
-    assert said(advice.cautions, "whether exploration decayed is not known") == (decay is None)
+    for learner in ("DDPG", "DDPG:discount=0.9:replay_volume=2"):  # an axis is no part of the name of a table
+        advice = advised(tmp_path, made(tmp_path, learner), study=study)
+        assert advice.traits.decay == decay
+        assert said(advice.cautions, "whether exploration decayed is not known") == (decay is None)
 
 
 @pytest.mark.parametrize(

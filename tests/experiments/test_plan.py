@@ -196,6 +196,8 @@ def test_references_that_are_not_known_yet_take_time_and_memory(tmp_path: Path, 
         ({"learner": {"DDPG": {"replays_per_experience": 0.02}}}, "600 steps are followed by no update"),
         ({"noise": (0.0, 1.5), "learner": {"DDPG": FADING}}, "noise 1.5: that is more than half the range"),
         ({}, "set decay_episodes in [learner.DDPG.exploration] to 1, a third"),
+        ({"replay_volume": 0.02}, "600 steps are followed by no update; raise episodes, or replay_volume"),
+        ({"replay_volume": 2.0, "discount": 0.9}, "set decay_episodes in [learner.DDPG.exploration] to 1, a third"),
         ({"learners": ("DQN:own",), "episodes": 249}, 'has 249; set decay_episodes in [learner."DQN:own"] to 83'),
     ],
 )

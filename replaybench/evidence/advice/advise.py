@@ -22,7 +22,7 @@ from replaybench.experiments.comparison import no_learning
 from replaybench.experiments.dataset import runs_there
 from replaybench.experiments.recorded_buffer import Recording, curves, read_recording
 from replaybench.experiments.results_file import read_results
-from replaybench.experiments.study import VOLUME
+from replaybench.experiments.study import VOLUME, without_axes
 from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.configuration import merged
 from replaybench.runtime.errors import UserError, unknown
@@ -187,7 +187,7 @@ def advise_from(
 def _advise_stored(data: xr.Dataset, table: dict[str, Any], question: Question, plant: Plant | None) -> proposal.Advice:
     here = condition(data, question)
     capacity = _capacity(here, experiences(here, plant))
-    settings = _part(table, "learner", question.learner)
+    settings = _part(table, "learner", without_axes(question.learner))
     decay = rules.decay_of(settings, data.sizes["episode"]) if settings else None
     asked = None if capacity is None else proposal.rounded(capacity.steps)
     traits = rules.traits_of(plant, question.frequency, question.noise, decay, question.memory, asked)
