@@ -206,21 +206,24 @@ def card(
     continues a stopped run. The card is also written to card.html and card.md in the run folder.
 
     Args:
-        strategy: Strategy, for example FULL[PER], or path/to/file.py:Class for a retention or sampling of your own, as
-            in studies.
+        strategy: Strategy, for example FULL[PER], or a part of one, such as LAP or path/to/file.py:Class for your own.
+            A sampling is run with FULL, and a retention with Uniform.
         output: Run folder. If not given, it is runs/card-<strategy>.
     """
     from replaybench.cli.console import make_console
     from replaybench.data.run_folder import AUTHOR, refuse_foreign
     from replaybench.evidence.card import make_card, protocol
+    from replaybench.evidence.contract_checks import with_rule
     from replaybench.experiments.sweep import cores, run_sweep
     from replaybench.experiments.text_table import Collector
     from replaybench.reports.figures.style import file_names
     from replaybench.reports.page.card import card_page
     from replaybench.runtime.atomic import write_text
+    from replaybench.runtime.user_file import shortened
 
+    strategy = strategy if strategy.endswith("]") else with_rule(strategy, "FULL") or strategy
     study = protocol([strategy], str(Path.cwd()))
-    folder = output or Path("runs") / f"card-{file_names([strategy])[0]}"
+    folder = output or Path("runs") / f"card-{file_names([*shortened([strategy]).values()])[0]}"
     page, text = (folder.absolute() / name for name in ("card.html", "card.md"))
     refuse_foreign(page)
     refuse_foreign(text)

@@ -208,7 +208,7 @@ def check(name: str) -> tuple[str, Iterator[tuple[str, str]]]:
     `own.py:MyPlant`. A result is empty for a test that passed, and otherwise describes the problem. It begins with
     `TOO_WEAK` if the case decides nothing.
     """
-    if strategy := name if name.endswith("]") else _part(name):
+    if strategy := name if name.endswith("]") else with_rule(name):
         return "strategy", checked(STRATEGY, Case(parse(strategy).at(50.0)))
     if _is_in(PLANTS, name) or name.startswith(GYMNASIUM):
         return "plant", checked(PLANT, make_plant(name))
@@ -222,11 +222,14 @@ def check(name: str) -> tuple[str, Iterator[tuple[str, str]]]:
     raise unknown("plant, strategy or learner", name, known, [IN_FILE])
 
 
-def _part(name: str) -> str:
-    """Return the simplest strategy that contains the rule `name`, or an empty text if there is no such rule."""
+def with_rule(name: str, retention: str = "FIFO") -> str:
+    """Return the simplest strategy that contains the rule `name`, or an empty text if there is no such rule.
+
+    `retention` is the retention of a strategy with a sampling or weighting rule.
+    """
     own = _OWN.match(name)
     bare = own[1] if own else name.partition("(")[0]
-    wholes = ((RETENTIONS, "{}[Uniform]"), (SAMPLINGS, "FIFO[{}]"), (WEIGHTINGS, "FIFO[PER+{}]"))
+    wholes = ((RETENTIONS, "{}[Uniform]"), (SAMPLINGS, f"{retention}[{{}}]"), (WEIGHTINGS, f"{retention}[PER+{{}}]"))
     return next((whole.format(name) for registry, whole in wholes if _is_in(registry, bare)), "")
 
 

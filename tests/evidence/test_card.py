@@ -1,7 +1,9 @@
 """Cards of strategies: scores, ranks and stored strategies."""
 
 import json
+import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -20,7 +22,10 @@ from replaybench.evidence.card import (
 from replaybench.experiments.statistics import drawn
 from replaybench.replay.strategies.notation import parse
 from replaybench.reports.page.card import card_page
+from tests.helpers.commands import call
 from tests.helpers.made_results import made_results
+
+EXAMPLES = Path(cards.__file__).parents[1] / "examples"
 
 CONDITIONS = [Condition("Pendulum", volume, noise) for volume in (4.0, 32.0) for noise in (0.0, 0.02)]
 
@@ -92,6 +97,23 @@ def test_a_card_has_the_scores_of_the_runs(tmp_path: Path, monkeypatch: pytest.M
     change = own.final[3].mean() - own.final[2].mean()
     assert rows["final score: with − without noise"][1].startswith(f"{change:+.3f}")
     assert "FULL[PER]" in card_page(card)
+
+
+def test_a_part_of_a_strategy_is_run_with_full_or_uniform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(EXAMPLES / "newest_first.py", tmp_path / "own.py")
+    asked = Mock(return_value=(None, None, 130))
+    monkeypatch.setattr("replaybench.experiments.sweep.run_sweep", asked)
+    for name, whole, folder in (
+        ("LAP", "FULL[LAP]", "card-FULL_LAP_"),
+        ("Cover(4)", "Cover(4)[Uniform]", "card-Cover_4_Uniform_"),
+        ("IS", "FULL[PER+IS]", "card-FULL_PER_IS_"),
+        ("FIFO[PER]", "FIFO[PER]", "card-FIFO_PER_"),
+        ("own.py:NewestFirst(0.5)", "FULL[own.py:NewestFirst(0.5)]", "card-FULL_NewestFirst_0.5_"),
+    ):
+        assert call("card", name) == 130
+        study, run = asked.call_args.args[:2]
+        assert (study.strategies, run) == ((whole,), Path("runs") / folder)
 
 
 def test_stored_scores_are_those_of_the_present_protocol() -> None:
