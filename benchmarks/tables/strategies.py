@@ -6,9 +6,11 @@ import numpy as np
 
 from benchmarks.tables.text import between, captioned, difference, number, spread, table
 from replaybench.evidence.card import BASELINE, Card, stored_standings
+from replaybench.experiments.effects import improvements
 from replaybench.experiments.statistics import DEAD_LEVEL
 from replaybench.experiments.text_table import Collector
 from replaybench.replay.strategies.notation import parse
+from replaybench.runtime.arrays import Floats
 
 _SEEDS: Final = 24
 
@@ -24,22 +26,32 @@ def texts() -> dict[str, str]:
         for volume, part in card.by_volume().items():
             rank, baseline = ranks[volume][name], standings[BASELINE].final[part].mean(axis=0)
             gain = "–" if name == BASELINE else difference(own.final[part].mean(axis=0), baseline, 3)[0]
-            cells += [between(rank.mean, rank.low, rank.high, 1), spread(own.final[part].mean(axis=0), 2), gain]
+            chance = "–" if name == BASELINE else _better(own.final[part], standings[BASELINE].final[part])
+            cells += [between(rank.mean, rank.low, rank.high, 1), spread(own.final[part].mean(axis=0), 2), gain, chance]
         rows.append([name, *cells, number(int((own.final < DEAD_LEVEL).sum()), 0)])
     runs = standings[BASELINE].final.size
     caption = (
         f"DDPG, {_SEEDS} seeds × 150 episodes on PendulumDCSC and Magman, with noise 0 and 0.02. A rank is by mean "
         "final score in one condition; the table shows means over the four conditions of a volume, with 95 % bootstrap "
         "intervals over seeds. Scores are means over the same conditions. *Gain* is the score minus that of "
-        f"{BASELINE}, as a mean over paired seeds with its 95 % BCa interval. *Collapsed* counts runs of all {runs} "
-        f"with a final score below {DEAD_LEVEL}."
+        f"{BASELINE}, as a mean over paired seeds with its 95 % BCa interval. *P(better)* is the probability "
+        f"that a run ends higher than a run of {BASELINE} in the same condition, as a mean over conditions with its "
+        f"95 % bootstrap interval over seeds. *Collapsed* counts runs of all {runs} with a final score below "
+        f"{DEAD_LEVEL}."
     )
-    per = [part for v in ranks for part in (f"rank, volume {v:g}", f"score, volume {v:g}", f"gain, volume {v:g}")]
+    per = [f"{part}, volume {volume:g}" for volume in ranks for part in ("rank", "score", "gain", "P(better)")]
     assert all(np.isfinite(each.final).all() for each in standings.values())
     return {
         "strategies": captioned(caption, table(("strategy", *per, "collapsed"), rows)),
         "cards": "\n\n".join(map(_card, order)),
     }
+
+
+def _better(final: Floats, baseline: Floats) -> str:
+    """Return the probability that a run of the first is better, for final scores `[C, n]` in C conditions."""
+    better = (np.sign(final[:, :, None] - baseline[:, None, :]) + 1) / 2
+    low, high = np.quantile(improvements(better).mean(axis=0), [0.025, 0.975])
+    return between(float(better.mean()), float(low), float(high), 2)
 
 
 def _card(name: str) -> str:
