@@ -432,7 +432,7 @@ def test_strategies_that_no_rule_names_are_compared_and_stored_results_are_those
     assert as_record(advice)["by_volume"]["stored_volume"] == 32
     advice = advised(tmp_path, made(tmp_path), study="[learner.DDPG]\nreplays_per_experience = 3\n")
     (line,) = (str(part) for part in advice_parts(advice) if "nearest stored volume" in str(part))
-    assert "3 replays for each experience; the nearest stored volume is 4 " in line
+    assert "3 replays for each experience; the nearest stored volume is 4 (DDPG, " in line
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,8 @@ def advice_parts(advice: proposal.Advice) -> Iterator[Text | Table]:
 
 def _by_volume(volume: float) -> Iterator[str]:
     nearest, above = above_baseline(volume)
-    yield f"  {volume:g} replays for each experience; the nearest stored volume is {nearest:g} (docs/results/cards.md)"
+    stored = f"the nearest stored volume is {nearest:g} (DDPG, docs/results/cards.md)"
+    yield f"  {volume:g} replays for each experience; {stored}"
     for name, (effect, p) in above.items():
         low, high = effect.interval()
         difference = f"{effect.estimate:+.3f} [{low:+.3f}, {high:+.3f}]"
