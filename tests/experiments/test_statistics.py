@@ -106,6 +106,7 @@ def test_p_values_of_few_seeds_have_a_floor_and_nothing_sure_has_none() -> None:
     assert Effect(SKEWED + 100).chance_below(0.0) == pytest.approx(2.0**-40)
     assert Effect(SKEWED + 100, "interquartile mean").chance_below(0.0) == least_p(40, "interquartile mean")
     assert least_p(40, "interquartile mean") == 1 / 100_001
+    assert Effect(FEW + 100, "interquartile mean").chance_below(0.0) == least_p(8, "interquartile mean") == 4 / 256
     assert Effect(FEW + 100).chance_below(0.0) == least_p(8, "mean") == 1 / 256
     for unsure in ([], [1.0], [1.0, 1.0]):
         effect = Effect(np.array(unsure))
