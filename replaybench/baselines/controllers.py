@@ -169,7 +169,7 @@ class RandomController:
         self._choices = np.array(plant.action_choices, np.int64)
 
     def act(self, observation: Floats32) -> Floats32:
-        """Return a random action for each of M members (copies of the plant), float32 `[M, A]`."""
+        """Return a random action for each of M members, float32 `[M, A]`."""
         share = self._stream.uniform(self._actions)
         if self._choices.size:  # rounding would give the first and the last choice half the probability of the others
             share = np.floor(share * self._choices) / (self._choices - 1)
@@ -188,7 +188,7 @@ def unaware(plant: Plant, policy: Policy) -> Controller:
 
 
 def run_episode(controller: Controller, env: PopulationEnv, started: Floats32 | None = None) -> Floats:
-    """Run one episode of each of M members (copies of a plant), and return the scores `[M]`, not normalised.
+    """Run one episode of each of M members, and return the scores `[M]`, not normalised.
 
     `started` contains the first observations `[M, S]` if the episodes have already begun.
     """

@@ -133,7 +133,7 @@ class Rivals:
 
 
 def controller(plant: Plant, frequency: float, name: str, rival: Rival, members: Sequence[int]) -> Controller:
-    """Return the controller of a rival for one episode of M members (copies of the plant)."""
+    """Return the controller of a rival for one episode of M members."""
     if name not in _OWN_RIVALS:
         with one_line_errors(name):
             return _with_one_line_errors(CONTROLLERS.load(name)(plant, frequency), name)

@@ -65,7 +65,7 @@ def check_strategy(strategy: Strategy) -> None:
 
 
 class DeviceBuffers:
-    """The memory layout and rules of replay buffers on a GPU, with one buffer per member (independent learner).
+    """The memory layout and rules of replay buffers on a GPU, with one buffer per member.
 
     The memory of all buffers is an array of bytes `[M, bytes]`, which the caller allocates.
 

@@ -153,7 +153,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Float32Array, dict[str, Any]]:
-        """Start new episodes of chosen members (copies of the plant), and return observations and infos of all members.
+        """Start new episodes of chosen members, and return observations and infos of all members.
 
         Args:
             seed: New root seed for the random streams of the chosen members. With None, the streams continue.
@@ -253,8 +253,6 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
         """Restore a state that `get_state` returned, bit for bit."""
         own = self.get_state()
-        # States of earlier versions have no measures. Those of the running episode are then unknown.
-        state = {name: np.full_like(array, np.nan) for name, array in self._measures.changing().items()} | state
         if state.keys() != own.keys() or any(np.shape(state[name]) != own[name].shape for name in own):
             raise UserError(f"this is not the state of a population of {self.num_envs} {self.plant.name}")
         kept = self._changing()

@@ -5,7 +5,6 @@ evidence for a cell if the run has results for the same combination with the sam
 and `greedy_every` may differ. Python files that a study file names are not imported.
 """
 
-import dataclasses
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -82,9 +81,7 @@ class Evidence:
         yield from (
             f"learner.{cell.learner}.{key}" for key, value in _plain(cell.settings).items() if trained.get(key) != value
         )
-        # A parameter that the run's file lacks is newer; its default keeps the earlier behaviour.
-        used = {field.name: field.default for field in dataclasses.fields(cell.make_plant())}
-        used |= plant.get(cell.plant, {})
+        used = plant.get(cell.plant, {})
         yield from (f"plant.{cell.plant}.{key}" for key, value in cell.parameters.items() if used.get(key) != value)
         discount = {**plant.get(cell.plant, {}), **trained}.get("discount")
         if discount != cell.parameters.get("discount"):

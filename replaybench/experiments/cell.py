@@ -289,9 +289,7 @@ class CellRun:
         for part, arrays in (("history", self.history()), ("snapshots", self.snapshots.arrays())):
             known = RecordArrays(record, f"{part}.")
             for name, array in arrays.items():
-                later = name in REPLAYED or name.startswith("measures")  # earlier versions did not measure them
-                if name in known or not later:
-                    array[:] = known[name]
+                array[:] = known[name]
         self.episode = episode
 
     def history(self) -> dict[str, Floats]:

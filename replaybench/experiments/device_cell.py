@@ -77,7 +77,7 @@ class DeviceCell:
 
     Args:
         parts: Components of the cell. The arrays of the replay buffers become views of a copy of the GPU's memory.
-        shown: A learner for the first members (runs). The networks of these members are copied into it for snapshots.
+        shown: A learner for the first members. The networks of these members are copied into it for snapshots.
 
     Attributes:
         name: Name of the GPU.

@@ -25,7 +25,7 @@ from replaybench.runtime.kernel import kernel
 
 
 def training_episode(env: PopulationEnv, agent: Learner, replay: Replay, episode: int) -> LiveEpisodes:
-    """Run one training episode of every member (independent learner) with exploration, and store the experiences.
+    """Run one training episode of every member with exploration, and store the experiences.
 
     The returned object holds the scores and lengths of the episodes.
     """
@@ -37,7 +37,7 @@ def training_episode(env: PopulationEnv, agent: Learner, replay: Replay, episode
 
 
 def training_steps(agent: Learner, replay: Replay, episodes: LiveEpisodes, steps: int, episode: int) -> None:
-    """Run `steps` training steps of every member (independent learner) with exploration, and store the experiences.
+    """Run `steps` training steps of every member with exploration, and store the experiences.
 
     If the episode of a member ends, the next episode begins at once. Exploration depends on `episode`, the number of
     the training iteration.
@@ -131,12 +131,12 @@ class LiveEpisodes:
 
     @property
     def reward(self) -> Floats:
-        """The mean score `[M]` of the ended episodes of each member (learner); NaN if none has ended."""
+        """The mean score `[M]` of the ended episodes of each member; NaN if none has ended."""
         return self._mean(self._scores)
 
     @property
     def steps(self) -> Floats:
-        """The mean number of steps `[M]` of the ended episodes of each member (learner); NaN if none has ended."""
+        """The mean number of steps `[M]` of the ended episodes of each member; NaN if none has ended."""
         return self._mean(self._lengths)
 
     @property
@@ -149,14 +149,14 @@ class LiveEpisodes:
         return np.where(self._ended > 0, total, np.nan) / np.maximum(self._ended, 1)
 
     def begin(self, chosen: Bools) -> None:
-        """Reset the plants of the members (learners) that the mask `chosen` selects, and begin new episodes."""
+        """Reset the plants of the members that the mask `chosen` selects, and begin new episodes."""
         self.observation, info = self.env.reset(options={"reset_mask": chosen})
         self.sensor_noise = info["sensor_noise"]
         self.active = self.active | chosen
         self.total[chosen], self.length[chosen] = 0, 0
 
     def record(self, reward: Floats, successor: Floats32, sensor_noise: Floats32, ended: Bools) -> None:
-        """Record one environment step of every member (learner) with a running episode. Arrays have a row per member.
+        """Record one environment step of every member with a running episode. Arrays have a row per member.
 
         Args:
             sensor_noise: Noise in the next observation `successor`.
@@ -176,7 +176,7 @@ class LiveEpisodes:
         self.observation, self.sensor_noise = successor, sensor_noise
 
     def states_for(self, updates: int) -> Iterator[Floats32]:
-        """Yield one recent observation of each member (learner) per update, for attentive replay (Sun et al., 2020).
+        """Yield one recent observation of each member per update, for attentive replay (Sun et al., 2020).
 
         Observations have shape `[M, S]`. Update j of U gets observation ⌊jT/U⌋ of the T observations since the last
         update phase. Updates thus pass through the episode in order.
@@ -252,7 +252,7 @@ class PlantModel:
         return chosen
 
     def simulate(self, observation: Floats32, action: Floats32) -> tuple[Floats, Floats, Bools]:
-        """Simulate one control step of the plant of each member (learner) without noise.
+        """Simulate one control step of the plant of each member without noise.
 
         Returns:
             observation: Normalised next states; float64, shape `[M, S]`.

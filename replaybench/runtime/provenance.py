@@ -1,6 +1,6 @@
 """The provenance of a result, such as code version, libraries, processor, duration and peak memory.
 
-A cell (one combination of settings) may be computed in several sessions by different processes, from different
+A cell may be computed in several sessions by different processes, from different
 commits or on different machines. Each session has its own record, which does not change after the session.
 """
 

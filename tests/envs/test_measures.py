@@ -3,7 +3,6 @@
 import dataclasses
 
 import numpy as np
-import pytest
 
 from replaybench.envs.interface.plant import Params, Vector
 from replaybench.envs.measures import MEASURES
@@ -93,16 +92,3 @@ def test_measures_that_a_plant_does_not_have_are_unknown() -> None:
 def test_wrong_limits_are_refused() -> None:
     refuses("limits of angle must be", declared(PendulumDCSC, limits={"angle": (1.0, -1.0)}))
     refuses("angel", declared(PendulumDCSC, limits={"angel": (-1.0, 1.0)}))
-
-
-def test_states_without_measures_can_be_restored() -> None:
-    env = PopulationEnv(PendulumDCSC(), 1)
-    env.reset()
-    env.step(np.array([[1.0]]))
-    state = {name: array for name, array in env.get_state().items() if not name.startswith("measured")}
-    env.set_state(state)
-    env.step(np.array([[1.0]]))
-    assert np.isnan(env.measures()).all()
-    env.reset()
-    env.step(np.array([[1.0]]))
-    assert env.measures()[0, 2] == pytest.approx(1.0)

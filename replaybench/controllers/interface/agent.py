@@ -129,7 +129,7 @@ class RecurrentConfig(LearnerConfig):
 
 
 class ObservationNormaliser:
-    """A standardisation of observations, with running statistics of each member (independent learner).
+    """A standardisation of observations, with running statistics of each member.
 
     Normalised observations are (s − mean) / deviation. The statistics are those of all observations that the member has
     collected. The standard deviation is computed with division by the number of observations. It is at least
@@ -174,7 +174,7 @@ class ObservationNormaliser:
 
 
 class RewardScale:
-    """A factor on the rewards of each member (independent learner), which normalises their root mean square to 1.
+    """A factor on the rewards of each member, which normalises their root mean square to 1.
 
     The factor is 1 / √E[r²], where the mean is over all rewards that the member has collected. The root is at least
     `LEAST_REWARD`. If the settings do not ask for normalisation, the factor is always `fixed`.

@@ -39,7 +39,7 @@ class ParameterNoise(Settings):
     Actions are a = π̃(s). The weights and biases of π̃ are those of the actor π plus σ · N(0, 1). The default values
     are those of de Bruin et al. (2018).
 
-    Every member (independent learner) has its own σ, initially `initial`. At the start of each episode, new weights of
+    Every member has its own σ, initially `initial`. At the start of each episode, new weights of
     π̃ are drawn with this σ. Then the distance √mean (π(s) − π̃(s))² is measured. The mean is over action dimensions and
     the member's latest `recent` observations. If the distance is below `target`, σ is multiplied by `factor` for the
     next draw. Otherwise, σ is divided by `factor`. These steps are repeated `adaptations` times. The last weights act
@@ -59,7 +59,7 @@ class ParameterNoise(Settings):
 
 
 class RunningParameterNoise(Exploration):
-    """The parameter noise of every member (independent learner), and the actors with noise.
+    """The parameter noise of every member, and the actors with noise.
 
     Attributes:
         disturbed: The actors π̃ with noise. They equal the actors π until the first episode starts.

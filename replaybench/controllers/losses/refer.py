@@ -37,7 +37,7 @@ class Rules(NamedTuple):
         pull: Whether Rule 2 applies, which penalises the divergence from past policies.
         mu_pi: Whether this divergence is D_KL(μ‖π), otherwise D_KL(π‖μ), for the policy π and the past policy μ.
         limit: Upper bound on ρ in V-RACER's policy loss.
-        beta: Coefficient β of the loss of each member (independent learner); float64, shape `[M]`. The penalty has the
+        beta: Coefficient β of the loss of each member; float64, shape `[M]`. The penalty has the
             weight 1 − β.
     """
 

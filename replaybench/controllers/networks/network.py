@@ -294,7 +294,7 @@ class PolicyHead(NamedTuple):
     """A network with the rule that maps its outputs to the greedy action.
 
     Attributes:
-        network: The network, with the parameters of each member (independent learner).
+        network: The network, with the parameters of each member.
         first: Index of the first output that is used.
         width: Number of outputs that are used.
         squash: Function that maps these outputs to [−1, 1], or "none" if they already lie in this range.

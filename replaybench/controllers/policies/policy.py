@@ -173,7 +173,7 @@ class Cost(NamedTuple):
 def statistics_of(agent: Learner) -> Statistics | None:
     """Return the statistics with which a learner normalises observations, or None if it does not normalise.
 
-    The learner must have a single member (independent learner).
+    The learner must have a single member.
     """
     normaliser = agent.normaliser.observations
     if not normaliser.on:

@@ -136,7 +136,7 @@ def _linear(weights: dict[str, np.ndarray], name: str) -> nn.Linear:
 
 
 def load_torch_policy(path: Path | str, member: int = 0, learner: str | None = None) -> TorchPolicy:
-    """Return the greedy policy of one member (independent learner) from a policy file, as a PyTorch module.
+    """Return the greedy policy of one member from a policy file, as a PyTorch module.
 
     `torch.export.export` accepts the module. Arguments and errors are those of `load_policy`.
     """

@@ -283,7 +283,7 @@ def pace(step: float, count: int) -> float:
 
 
 class BulletEngine(Engine):
-    """The simulator of M members (copies of a plant) in PyBullet, with a physics client for each member.
+    """The simulator of M members in PyBullet, with a physics client for each member.
 
     Bullet's solver starts from its last solution, which PyBullet's saved files do not contain completely. A saved state
     therefore consists of the joints' start positions and of the actions since then. Restoring a state repeats these

@@ -1,4 +1,4 @@
-"""The engine for simulators that can only be started and stepped, with one simulator per member (copy of a plant).
+"""The engine for simulators that can only be started and stepped, with one simulator per member.
 
 The saved state of a member consists of the seed of its episode and its actions so far. Restoring a state repeats these
 actions. This is exact if equal seeds and actions give equal episodes.
@@ -41,7 +41,7 @@ class Simulator(Protocol):
 
 
 class StepwiseEngine(Engine):
-    """The engine that steps a separate Python simulator for each member (copy of a plant).
+    """The engine that steps a separate Python simulator for each member.
 
     A simulator's state cannot be copied. To restore a state, the engine restarts the episode with its seed and repeats
     the actions.

@@ -95,7 +95,7 @@ class PythonPlant(Plant):
 
 
 class OneByOne(Engine):
-    """The engine of a `PythonPlant`. It advances the members (copies of the plant) one after the other."""
+    """The engine of a `PythonPlant`. It advances the members one after the other."""
 
     def __init__(self, plant: PythonPlant, num_envs: int, frequency: float) -> None:
         super().__init__(num_envs, len(plant.state_names), frequency)

@@ -201,7 +201,7 @@ def _read(
 
     `earlier` `[M, D, S]` has the last states, the newest first, of which the oldest is read. `last` `[M, S]` has the
     last readings, normalised. `positions` `[S]` has the index of the position of a velocity that is computed by
-    differences, and −1 for measured states. `fresh` marks members (copies of the plant) at the start of an episode.
+    differences, and −1 for measured states. `fresh` marks members at the start of an episode.
     """
     oldest, now = earlier.shape[1] - 1, np.empty(observed.shape[1])
     for m in range(observed.shape[0]):

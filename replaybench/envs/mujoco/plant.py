@@ -155,7 +155,7 @@ _WORST: Final = 1e10  # positions and velocities above it are unstable for MuJoC
 
 
 class MujocoEngine(Engine):
-    """The simulator of M members (copies of a plant) in MuJoCo, with `threads` threads.
+    """The simulator of M members in MuJoCo, with `threads` threads.
 
     Attributes:
         data: One `mujoco.MjData` per member.

@@ -72,6 +72,7 @@ class LAP(Sampling):
     alpha: float = 0.4
     feedback = ("td_error",)
     by_place = steady = True
+    largest_bare = 10.0
     importance_undefined = "its loss replaces them"
 
     @property
@@ -98,6 +99,7 @@ class PAL(Sampling):
 
     alpha: float = 0.4
     independent = steady = True
+    largest_bare = 10.0
     importance_undefined = "its draws have equal chances, so all weights would be 1"
 
     def __post_init__(self) -> None:

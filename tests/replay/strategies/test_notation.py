@@ -202,6 +202,7 @@ def test_parts_and_their_parameters_become_a_strategy() -> None:
         ),
         ("Cover(5000)[Uniform]", "write Cover(bins=5000) or Cover(capacity=5000) for the capacity"),
         *((f"FIFO[{wrong}]", f"{wrong[:3]}") for wrong in ("PER(11)", "PERprop(11)", "ERE+PER(11)")),
+        *((f"FIFO[{name}(11)]", f"write {name}(alpha=11) for the exponent") for name in ("LAP", "PAL")),
         *((f"TDE(segments={wrong})[Uniform]", "segments") for wrong in ("0", "2.5", "all")),
         *((f"FIFO[PER+{wrong})]", "[0, 1]") for wrong in ("IS(1.2", "IS(0.5, -0.1", "FIS(2.0")),
         ("Synth*FIFO[Uniform]", "e.g. Synth(state=0.1)"),
