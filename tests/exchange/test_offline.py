@@ -11,6 +11,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
+from replaybench.baselines.controllers import run_episode
 from replaybench.baselines.references import Reference
 from replaybench.controllers.algorithms.acer import ACERConfig
 from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
@@ -74,6 +75,21 @@ def test_recordings_of_a_plant_with_a_spread_and_a_channel_are_read(tmp_path: Pa
     plant = make_plant("Pendulum", spread={"mass": 0.2}, channel={"noise": {"angle": 0.01}})
     path = buffer(tmp_path / "buffer.h5", collect(plant, 1, members=1), plant, parameters=plant.settings())
     assert read_recording(path).plant == plant
+
+
+def test_each_evaluation_begins_with_an_empty_memory(tmp_path: Path, monkeypatch: Patch) -> None:
+    acting = []
+
+    def noted(act: Any, env: Any) -> Any:
+        assert not act.__self__.state.any()
+        acting.append(act.__self__)
+        return run_episode(act, env)
+
+    monkeypatch.setattr(replaying, "run_episode", noted)
+    changes = Changes({"memory": {"units": 4, "window": 4}})
+    replayed(recorded(tmp_path), "FULL[Uniform]", 2, changes=changes)
+    assert len(acting) == 3
+    assert acting[-1].state.any(), "it remembers within an episode"
 
 
 def test_ere_without_a_phase_is_refused(tmp_path: Path) -> None:
