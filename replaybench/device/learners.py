@@ -1,9 +1,9 @@
 """Conversion of learners to a form that a GPU computes: C++ source, settings, and arrays of parameters.
 
 `DeviceLearner` converts between a learner of `replaybench.controllers` and the C++ templates in `source/`. Every member
-has two arrays of 4-byte floats. The array HOT holds the parameters: networks in the learner's order, then other trained numbers, then target networks. The array COLD holds Adam's first and second moment of each
-trained parameter. A layer is a matrix with one row for each input, one row for the bias, and an odd number of columns
-(see `source/networks.cuh`).
+has two arrays of 4-byte floats. The array HOT holds the parameters: networks in the learner's order, then other trained
+numbers, then target networks. The array COLD holds Adam's first and second moment of each trained parameter. A layer is
+a matrix with one row for each input, one row for the bias, and an odd number of columns (see `source/networks.cuh`).
 """
 
 import math
