@@ -9,7 +9,6 @@ from replaybench.evidence.card import BASELINE, Card, stored_standings
 from replaybench.experiments.effects import improvements
 from replaybench.experiments.statistics import DEAD_LEVEL
 from replaybench.experiments.text_table import Collector
-from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.arrays import Floats
 
 _SEEDS: Final = 24
@@ -56,9 +55,8 @@ def _better(final: Floats, baseline: Floats) -> str:
 
 def _card(name: str) -> str:
     """Return the card of a strategy as Markdown that a reader can unfold."""
-    cost = f"Memory: {parse(name).slot_bytes} bytes for each experience, in addition to the experience."
     tables = Collector()
-    for part in Card(name, *stored_standings(), cost).tables():
+    for part in Card(name, *stored_standings(), "").tables():
         tables.print(part)
     return (
         f'<details markdown="1">\n<summary><code>{name}</code></summary>\n\n{tables.text("md").strip()}\n\n</details>'

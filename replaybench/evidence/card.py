@@ -6,7 +6,7 @@ The protocol is the study `card` of the package. The scores of the other strateg
 import functools
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -24,6 +24,9 @@ from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.arrays import Floats
 
 BASELINE: Final = "FULL[Uniform]"
+FINAL: Final = "final score μ_r"
+COLLAPSED: Final = "share of collapsed runs"
+NOISE: Final = "final score: with − without noise"
 _STORED: Final = Path(__file__).parent / "cards.json"
 
 
@@ -52,12 +55,16 @@ class Standing:
 
 @dataclass(frozen=True)
 class Card:
-    """The card of a strategy, with its scores and those of all other strategies by name."""
+    """The card of a strategy, with its scores and those of all other strategies by name.
+
+    Attributes:
+        time: Sentences about the time of the strategy, or an empty string if it was not measured.
+    """
 
     strategy: str
     conditions: Sequence[Condition]
     standings: dict[str, Standing]
-    cost: str
+    time: str
 
     def by_volume(self) -> dict[float, list[int]]:
         """Return the indices of the conditions with each replay volume."""
@@ -66,47 +73,63 @@ class Card:
             parts.setdefault(condition.volume, []).append(place)
         return parts
 
-    def ranks(self, volume: float) -> dict[str, Interval]:
-        """Return each strategy's mean rank over the conditions with a replay volume, with its 95 % bootstrap interval.
+    def measures(self, volume: float) -> dict[str, Floats]:
+        """Return each measure of S strategies in C conditions with a replay volume; float64, shape `[S, C, n]`.
 
-        Rank 1 is the highest final score. Seeds are resampled, the same ones for all strategies.
+        The difference by noise is taken on each plant, so its shape is `[S, C/2, n]`.
         """
         part = self.by_volume()[volume]
-        final = np.array([standing.final[part] for standing in self.standings.values()])
-        resampled = _mean_ranks(final @ drawn(final.shape[-1]).T)
+        final = np.array([each.final[part] for each in self.standings.values()])
+        noisy = np.array([self.conditions[place].noise > 0 for place in part])
+        return {
+            FINAL: final,
+            "mean score of the whole run": np.array([each.whole[part] for each in self.standings.values()]),
+            COLLAPSED: (final < DEAD_LEVEL).astype(np.float64),
+            NOISE: final[:, noisy] - final[:, ~noisy],
+        }
+
+    def ranks(self, volume: float, measure: str = FINAL) -> dict[str, Interval]:
+        """Return each strategy's mean rank over the conditions with a replay volume, with its 95 % bootstrap interval.
+
+        Rank 1 is the smallest share of collapsed runs, and the highest value of any other measure. Seeds are resampled,
+        the same ones for all strategies.
+        """
+        values = self.measures(volume)[measure] * (-1.0 if measure == COLLAPSED else 1.0)
+        resampled = _mean_ranks(values @ drawn(values.shape[-1]).T)
         low, high = np.quantile(resampled, [0.025, 0.975], axis=-1)
-        means = _mean_ranks(final.sum(axis=-1, keepdims=True))[:, 0]
+        means = _mean_ranks(values.sum(axis=-1, keepdims=True))[:, 0]
         bounds = zip(means.tolist(), low.tolist(), high.tolist(), strict=True)
         return {name: Interval(*each, False) for name, each in zip(self.standings, bounds, strict=True)}
 
     def tables(self) -> list[FittedTable]:
-        """Return the tables of the card: measures for each replay volume, and scores in each condition."""
+        """Return the tables of the card: measures with their ranks, and scores in each condition."""
         return [self._measures(), self._scores()]
 
     def _measures(self) -> FittedTable:
         own, baseline = self.standings[self.strategy], self.standings[BASELINE]
-        parts = self.by_volume()
+        place, parts = list(self.standings).index(self.strategy), self.by_volume()
+        measures = {volume: self.measures(volume) for volume in parts}
         effects = [paired([own.final[part].mean(0)], [baseline.final[part].mean(0)]) for part in parts.values()]
-        collapsed = [own.final[part] < DEAD_LEVEL for part in parts.values()]
-        changes = []
-        for part in parts.values():
-            noisy = np.array([self.conditions[place].noise > 0 for place in part])
-            changes.append(interval(own.final[part][noisy].mean(0) - own.final[part][~noisy].mean(0)))
-        rows: dict[str, Iterable[str]] = {
-            f"mean rank of {len(self.standings)} (1 is best)": (
-                self.ranks(volume)[self.strategy].text(1) for volume in parts
-            ),
-            "final score μ_r": (interval(own.final[part].mean(0)).text(2) for part in parts.values()),
-            f"final score − {BASELINE}": (_signed(each.estimate, *each.interval()) for each in effects),
-            "p (sign-flip test, Holm)": map(p_text, family_p(effects)),
-            "mean score of the whole run": (interval(own.whole[part].mean(0)).text(2) for part in parts.values()),
-            f"collapsed runs (μ_r < {DEAD_LEVEL})": (f"{each.sum()} of {each.size}" for each in collapsed),
-            "final score: with − without noise": (_signed(each.mean, each.low, each.high) for each in changes),
-        }
-        headings = ("measure", *(f"replay volume {volume:g}" for volume in parts))
-        table = FittedTable(headings, ("measure",), headings[1:], title=f"Card of {self.strategy}", caption=self.cost)
-        for measure, values in rows.items():
-            table.add(measure, *values)
+        caption = (
+            f"Rank 1 is the highest score, the smallest share of collapsed runs (final score below {DEAD_LEVEL}), the "
+            "smallest loss by noise, or the fewest bytes in addition to the experience. Equal values share a rank. "
+            "Except for memory, a rank is by the mean over seeds in one condition (on one plant for the effect of "
+            f"noise), and the table shows the mean over the conditions of a volume. {self.time}"
+        )
+        headings = ("measure", "volume", "value [95 %]", f"rank of {len(self.standings)} [95 %]")
+        title = f"Card of {self.strategy}"
+        table = FittedTable(headings, ("measure",), headings[1:], title=title, caption=caption.rstrip())
+        for measure in next(iter(measures.values())):
+            for volume in parts:
+                value = interval(measures[volume][measure][place].mean(axis=0))
+                shown = _signed(value.mean, value.low, value.high) if measure == NOISE else value.text(2)
+                table.add(measure, f"{volume:g}", shown, self.ranks(volume, measure)[self.strategy].text(1))
+        for volume, effect, p in zip(parts, effects, family_p(effects), strict=True):
+            gain = _signed(effect.estimate, *effect.interval())
+            table.add(f"final score − {BASELINE}", f"{volume:g}", gain, "–")
+            table.add("p (sign-flip test, Holm)", f"{volume:g}", p_text(p), "–")
+        sizes = np.array([[parse(name).slot_bytes] for name in self.standings], np.float64)
+        table.add("memory (bytes per experience)", "all", f"{sizes[place, 0]:g}", f"{_ranks(-sizes)[place, 0]:g}")
         return table
 
     def _scores(self) -> FittedTable:
@@ -133,7 +156,7 @@ def protocol(strategies: Sequence[str], folder: str = "") -> Study:
 def make_card(strategy: str, data: xr.Dataset, study: Study) -> Card:
     """Make the card of a strategy from the results of the protocol and the scores that come with the package."""
     conditions, stored = stored_standings()
-    return Card(strategy, conditions, stored | {strategy: standing(data, strategy, conditions)}, _cost(strategy, study))
+    return Card(strategy, conditions, stored | {strategy: standing(data, strategy, conditions)}, _time(study))
 
 
 def standing(data: xr.Dataset, strategy: str, conditions: Sequence[Condition]) -> Standing:
@@ -180,13 +203,13 @@ def above_baseline(volume: float) -> tuple[float, dict[str, tuple[Effect, float]
     return nearest, dict(sorted(above, key=lambda item: -item[1][0].estimate))
 
 
-def _cost(strategy: str, study: Study) -> str:
-    """Describe the memory and the time of a strategy, relative to `BASELINE` on this machine."""
+def _time(study: Study) -> str:
+    """Describe the time of a strategy, relative to `BASELINE` on this machine."""
     own = study.cells()[0]
     seconds = [speed(cell).of(cell) for cell in (own, protocol([BASELINE]).cells()[0])]
     return (
-        f"Memory: {parse(strategy).slot_bytes} bytes for each experience, in addition to the experience. Time: "
-        f"{seconds[0] / seconds[1]:.2f} times that of {BASELINE} for a step with its updates, on this machine."
+        f"Time: {seconds[0] / seconds[1]:.2f} times that of {BASELINE} for a step with its updates, on this machine "
+        "(no rank, because the times of other strategies are not stored)."
     )
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -11,6 +12,9 @@ import pytest
 from replaybench.evidence import card as cards
 from replaybench.evidence.card import (
     BASELINE,
+    COLLAPSED,
+    FINAL,
+    NOISE,
     Card,
     Condition,
     Standing,
@@ -19,7 +23,7 @@ from replaybench.evidence.card import (
     protocol,
     stored_standings,
 )
-from replaybench.experiments.statistics import drawn
+from replaybench.experiments.statistics import drawn, interval
 from replaybench.replay.strategies.notation import parse
 from replaybench.reports.page.card import card_page
 from tests.helpers.commands import call
@@ -30,26 +34,41 @@ EXAMPLES = Path(cards.__file__).parents[1] / "examples"
 CONDITIONS = [Condition("Pendulum", volume, noise) for volume in (4.0, 32.0) for noise in (0.0, 0.02)]
 
 
-def standings(names: list[str], seeds: int = 5) -> dict[str, Standing]:
+def standings(names: list[str], seeds: int = 5, conditions: Sequence[Condition] = CONDITIONS) -> dict[str, Standing]:
     rng = np.random.default_rng(1)
-    return {name: Standing(*np.round(rng.normal(0.5, 0.2, (2, len(CONDITIONS), seeds)), 1)) for name in names}
+    return {name: Standing(*np.round(rng.normal(0.4, 0.2, (2, len(conditions), seeds)), 1)) for name in names}
 
 
-def test_ranks_are_those_of_mean_scores_with_ties_shared() -> None:
-    known = standings(["A", "B", "C"])
-    ranks = Card("A", CONDITIONS, known, "").ranks(32.0)
+def with_high_volume_on(plants: list[str]) -> list[Condition]:
+    return [*CONDITIONS[:2], *(Condition(plant, 32.0, noise) for plant in plants for noise in (0.0, 0.02))]
+
+
+@pytest.mark.parametrize("measure", [FINAL, "mean score of the whole run", COLLAPSED, NOISE])
+def test_ranks_are_those_of_means_with_ties_shared(measure: str) -> None:
+    conditions = with_high_volume_on(["Pendulum", "Magman", "Servo"])
+    known = standings(["A", "B", "C"], conditions=conditions)
+    to_rank = {  # by strategy, the scores in each condition (or on each plant); the highest has rank 1
+        name: {
+            FINAL: [*each.final[2:]],
+            "mean score of the whole run": [*each.whole[2:]],
+            COLLAPSED: [[-float(score < 0.2) for score in scores] for scores in each.final[2:]],
+            NOISE: [each.final[noisy] - each.final[noisy - 1] for noisy in (3, 5, 7)],
+        }[measure]
+        for name, each in known.items()
+    }
+    ranks = Card("A", conditions, known, "").ranks(32.0, measure)
     resampled: dict[str, list[float]] = {name: [] for name in known}
     for counts in (np.ones(5), *drawn(5)):
-        total = dict.fromkeys(known, 0.0)
-        for place in (2, 3):
-            scores = {name: float(counts @ known[name].final[place]) for name in known}
-            for name in known:
-                above = sum(other > scores[name] + 1e-9 for other in scores.values())
-                total[name] += above + (sum(abs(other - scores[name]) < 1e-9 for other in scores.values()) + 1) / 2
-        for name in known:
-            resampled[name].append(total[name] / 2)
+        places = []
+        for parts in zip(*to_rank.values(), strict=True):
+            totals = [float(counts @ part) for part in parts]
+            above = [sum(other > total + 1e-9 for other in totals) for total in totals]
+            equal = [sum(abs(other - total) < 1e-9 for other in totals) for total in totals]
+            places.append([more + (same + 1) / 2 for more, same in zip(above, equal, strict=True)])
+        for name, mean in zip(known, np.mean(places, axis=0), strict=True):
+            resampled[name].append(float(mean))
     for name, rank in ranks.items():
-        assert rank.mean == resampled[name][0]
+        assert abs(rank.mean - resampled[name][0]) < 1e-12
         low, high = np.quantile(resampled[name][1:], [0.025, 0.975])
         assert abs(rank.low - low) < 1e-12
         assert abs(rank.high - high) < 1e-12
@@ -77,8 +96,10 @@ def test_a_card_has_the_scores_of_the_runs(tmp_path: Path, monkeypatch: pytest.M
     )  # fmt: skip
     data["reward"].loc[{"learner": learners[0], "noise": 0.02, "seed": 3}] = np.nan
     data["mu_final"].loc[{"learner": learners[0], "noise": 0.02, "seed": 3}] = np.nan
-    monkeypatch.setattr(cards, "stored_standings", lambda: (CONDITIONS, standings([BASELINE, "FULL[PER]"])))
-    monkeypatch.setattr(cards, "_cost", lambda *_: "")
+    monkeypatch.setattr(
+        cards, "stored_standings", lambda: (CONDITIONS, standings([BASELINE, "FULL[PER]", "FIFO[PER]"]))
+    )
+    monkeypatch.setattr(cards, "_time", lambda *_: "Time: 2 times.")
     card = make_card("FULL[PER]", data, protocol(["FULL[PER]"]))
     own = card.standings["FULL[PER]"]
     assert own.final.shape == own.whole.shape == (4, 5)
@@ -88,15 +109,23 @@ def test_a_card_has_the_scores_of_the_runs(tmp_path: Path, monkeypatch: pytest.M
     )
     assert own.final[1, 3] == own.whole[1, 3] == 0.0  # a failed run has the score of random control
     measures, _ = card.tables()
-    rows = {str(row[0]).partition(" (")[0]: [str(cell) for cell in row[1:]] for row in measures.rows}
-    assert rows["collapsed runs"] == [f"{(own.final[:2] < 0.2).sum()} of 10", "0 of 10"]
-    assert all(
-        f"{own.final[part].mean():.2f}" in cell
-        for part, cell in zip(([0, 1], [2, 3]), rows["final score μ_r"], strict=True)
-    )
-    change = own.final[3].mean() - own.final[2].mean()
-    assert rows["final score: with − without noise"][1].startswith(f"{change:+.3f}")
-    assert "FULL[PER]" in card_page(card)
+    rows = {(str(row[0]), str(row[1])): (str(row[2]), str(row[3])) for row in measures.rows}
+    collapsed = (own.final[:2] < 0.2).mean(axis=0)
+    assert rows[COLLAPSED, "4"][0] == interval(collapsed).text(2)
+    assert rows[COLLAPSED, "32"][0] == "0.00 (no spread)"
+    for volume, part in (("4", [0, 1]), ("32", [2, 3])):
+        assert rows[FINAL, volume][0] == interval(own.final[part].mean(axis=0)).text(2)
+        assert rows["mean score of the whole run", volume][0] == interval(own.whole[part].mean(axis=0)).text(2)
+        change = interval(own.final[part[1]] - own.final[part[0]])
+        assert rows[NOISE, volume][0] == f"{change.mean:+.3f} [{change.low:+.3f}, {change.high:+.3f}]"
+        for measure in (FINAL, "mean score of the whole run", COLLAPSED, NOISE):
+            assert rows[measure, volume][1] == card.ranks(float(volume), measure)["FULL[PER]"].text(1)
+    assert rows["memory (bytes per experience)", "all"] == ("24", "2.5")
+    assert measures.caption.endswith("Time: 2 times.")
+    assert measures.lines_a_row(100) == 1
+    page = card_page(card)
+    for shown in ("FULL[PER]", "Time: 2 times.", rows[NOISE, "4"][0], "rank of 3 [95 %]"):
+        assert shown in page
 
 
 def test_a_part_of_a_strategy_is_run_with_full_or_uniform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

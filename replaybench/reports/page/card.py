@@ -20,7 +20,7 @@ def card_page(card: Card) -> str:
         f"{card.strategy} was compared with {len(card.standings) - 1} other strategies on {listed(plants)}, with and "
         f"without noise and at two replay volumes, with {seeds} seeds each. The learner is DDPG.",
         [Conclusion(f"replay volume {volume:g}", _headline(card, volume), []) for volume in card.by_volume()],
-        card.cost,
+        measures.caption,
         "Intervals are 95 % bootstrap intervals over seeds. They do not hold for other plants or learners.",
     )
     panels = [_ranks_panel(card, volume) for volume in card.by_volume()]
