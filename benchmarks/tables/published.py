@@ -1,4 +1,4 @@
-"""Figures of de Bruin et al. (2018): strategies, compared with one of them; and settings of ACER."""
+"""Figures of de Bruin et al. (2018): strategies, compared with one of them; settings of ACER; and recencies."""
 
 from typing import Final
 
@@ -18,6 +18,11 @@ FIGURES: Final = {
     "figure18": ("debruin2018-fig18", "FULL[Uniform]"),
 }
 """Study of each figure, and the strategy that the others are compared with."""
+EQUAL_RECENCY: Final = {
+    "geometric": "FIFO[TruncGeo(0.1)]",
+    "newest-fifth": "FIFO[ERE(eta=1e-06, c_min=2000, last=1e-06)]",
+}
+"""Strategies with a mean age of a tenth of a full buffer."""
 
 
 def texts() -> dict[str, str]:
@@ -41,7 +46,25 @@ def texts() -> dict[str, str]:
         "acer.risen": _risen("wang2017-fig1"),
         "acer.settings": _tuned(),
         "acer.no-trust": _without_trust(),
+        **_recencies("korniak2026-volume", filled=50),
     }
+
+
+def _recencies(study: str, filled: int) -> dict[str, str]:
+    """Return recency and entropy of strategies with 2 replays for each experience, in a run and with full buffers.
+
+    They are means over the evaluations of all seeds, as the range over plants and learners. Buffers are full from
+    episode `filled` on.
+    """
+    told = {}
+    for name, strategy in EQUAL_RECENCY.items():
+        of = [one.data for one in cells(study) if (one.strategy, one.learner[-2:]) == (strategy, "=2")]
+        full = [data.sel(greedy_episode=slice(filled, None)) for data in of]
+        for key, parts, measure in (("recency", of, "recency"), ("entropy", of, "entropy"), ("full", full, "recency")):
+            means = sorted(float(data[measure].mean()) for data in parts)
+            ends = (number(mean, 3) for mean in (means[0], means[-1]))
+            told[f"korniak.{key}-{name}"] = " to ".join(dict.fromkeys(ends))
+    return told
 
 
 def _tuned() -> str:
