@@ -1,9 +1,9 @@
 """Store the scores of strategies on the protocol of `card`, and draw their ranks. `make tables` writes their cards.
 
-The runs are those of the study `card`, each with further strategies:
+The runs are those of the study `card`, each with further strategies or with a part of its plants:
 
     replaybench sweep card --strategy 'FULL[Uniform]' 'FIFO[Uniform]' ... --output benchmarks/results/card
-    python benchmarks/evidence/cards.py benchmarks/results/card
+    python benchmarks/evidence/cards.py benchmarks/results/card*
 """
 
 import json
@@ -28,14 +28,20 @@ def store(runs: list[Path]) -> None:
     cells = protocol([BASELINE]).cells()
     volumes = {cell.learner: float(cell.settings["replays_per_experience"]) for cell in cells}
     conditions = [Condition(cell.plant, volumes[cell.learner], cell.noise) for cell in cells]
-    strategies: dict[str, Any] = {}
+    found: dict[str, dict[Condition, tuple[Any, Any]]] = {}
     ids = set[str]()
     for run in runs:
         data = read_results(run)
         ids |= {str(each) for each in data["cell"].sel(strategy=[BASELINE]).values.ravel() if each}
+        here = [condition for condition in conditions if condition.plant in data["plant"].values]
         for name in map(str, data["strategy"].values):
-            scores = standing(data, name, conditions)
-            strategies[name] = {key: np.round(getattr(scores, key), 4).tolist() for key in ("final", "whole")}
+            scores = standing(data, name, here)
+            pairs = zip(np.round(scores.final, 4).tolist(), np.round(scores.whole, 4).tolist(), strict=True)
+            found.setdefault(name, {}).update(zip(here, pairs, strict=True))
+    strategies = {
+        name: {key: [own[condition][part] for condition in conditions] for part, key in enumerate(("final", "whole"))}
+        for name, own in found.items()
+    }
     facts = {"conditions": conditions, "cells": sorted(ids), "strategies": strategies}
     STORED.write_text(json.dumps(facts, separators=(",", ":"), ensure_ascii=False) + "\n", encoding="utf-8")
 
