@@ -69,13 +69,18 @@ def _counts(words: Iterable[str]) -> list[int]:
     return [counted[word] for word in WORDS]
 
 
-def _overview() -> str:
-    """Count verdicts by paper."""
-    lines = {family.paper: _counts(verdict.word for verdict, _ in found) for family, found in judged_papers().values()}
-    brief = [
+def _brief() -> list[int]:
+    """Count, for each paper, the decided claims whose runs are far shorter than the paper's."""
+    return [
         sum(short(finding) and verdict.word != "undecided" for verdict, finding in found)
         for _, found in judged_papers().values()
     ]
+
+
+def _overview() -> str:
+    """Count verdicts by paper."""
+    lines = {family.paper: _counts(verdict.word for verdict, _ in found) for family, found in judged_papers().values()}
+    brief = _brief()
     lines["all"] = [sum(column) for column in zip(*lines.values(), strict=True)]
     rows = [
         [name, *map(str, (sum(line), *line, few))]
@@ -87,7 +92,7 @@ def _overview() -> str:
 def _said() -> dict[str, str]:
     counts = _counts(verdict.word for _, found in judged_papers().values() for verdict, _ in found)
     verdicts = listed([f"{count} {word}" for count, word in zip(counts, WORDS, strict=True)])
-    return {"claims.count": str(sum(counts)), "claims.verdicts": verdicts}
+    return {"claims.count": str(sum(counts)), "claims.verdicts": verdicts, "claims.brief": str(sum(_brief()))}
 
 
 def _used() -> list[str]:

@@ -31,10 +31,10 @@ def texts() -> dict[str, str]:
     runs = standings[BASELINE].final.size
     plants = [*dict.fromkeys(condition.plant for condition in conditions)]
     caption = (
-        f"DDPG, {_SEEDS} seeds × 150 episodes on {', '.join(plants[:-1])} and {plants[-1]}, with noise 0 and 0.02. A rank "
-        "is by mean final score in one condition; the table shows means over the conditions of a volume, with 95 % bootstrap "
-        "intervals over seeds. Scores are means over the same conditions. *Gain* is the score minus that of "
-        f"{BASELINE}, as a mean over paired seeds with its 95 % BCa interval. *P(better)* is the probability "
+        f"DDPG, {_SEEDS} seeds × 150 episodes on {', '.join(plants[:-1])} and {plants[-1]}, with noise 0 and 0.02. A "
+        "rank is by mean final score in one condition; the table shows means over the conditions of a volume, with "
+        "95 % bootstrap intervals over seeds. Scores are means over the same conditions. *Gain* is the score minus "
+        f"that of {BASELINE}, as a mean over paired seeds with its 95 % BCa interval. *P(better)* is the probability "
         f"that a run ends higher than a run of {BASELINE} in the same condition, as a mean over conditions with its "
         f"95 % bootstrap interval over seeds. *Collapsed* counts runs of all {runs} with a final score below "
         f"{DEAD_LEVEL}."
