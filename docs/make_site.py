@@ -36,7 +36,7 @@ WRITTEN = {path: path.relative_to(ROOT / "docs").as_posix() for path in sorted((
     ROOT / "benchmarks/README.md": "results/measure-again.md",
 }
 """Written pages, and their paths on the site."""
-PICTURES = (".png", ".gif", ".svg", ".jpg")
+PICTURES = (".png", ".webp", ".svg", ".jpg")
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s#]*)(#[^)\s]*)?\)")
 
 
@@ -145,7 +145,7 @@ def plant_page(name: str) -> str:
     """Return the page of a plant: description, film, states, actions and parameters."""
     plant = make_plant(name)
     parts = [f"# {name}", inspect.cleandoc(type(plant).__doc__ or "")]
-    film = ROOT / "docs" / "images" / "plants" / f"{name}.gif"
+    film = ROOT / "docs" / "images" / "plants" / f"{name}.webp"
     if film.is_file():
         shutil.copyfile(film, PAGES / "assets" / film.name)
         parts.append(f"![{name} under random actions](../../assets/{film.name})")
@@ -194,7 +194,7 @@ def gallery() -> str:
     ]
     films = ROOT / "docs" / "images" / "plants"
     for name in PLANTS.own:
-        film = films / f"{name}.gif"
+        film = films / f"{name}.webp"
         if film.is_file():
             shutil.copyfile(film, PAGES / "assets" / film.name)
             described = inspect.cleandoc(plant_class(name).__doc__ or "").split("\n\n")[0]

@@ -1,4 +1,4 @@
-"""Watch an ellipse draft: python benchmarks/flow/drafting_animation.py [FILE.gif]
+"""Watch an ellipse draft: python benchmarks/flow/drafting_animation.py [FILE.webp]
 
 A linear policy, found in the free wake by `benchmarks/flow/flow_transfer.py`, keeps an ellipse in the wake of a
 cylinder, in the Navier–Stokes twin. It acts once per T, as in the task; the environment runs five times as fast and
@@ -19,7 +19,6 @@ POLICY = Path(__file__).parents[1] / "results" / "flow" / "transfer_policy.json"
 FRAMES_PER_ACTION = 5
 SKIPPED = 30  # actions before the first picture: the ellipse finds its place
 SIZE = (480, 240)
-ACTION = (224, 138, 0)  # the colour of the arrows
 
 
 def main(path: str, seconds: float = 14.7, seed: int = 1) -> float:
@@ -39,15 +38,11 @@ def main(path: str, seconds: float = 14.7, seed: int = 1) -> float:
             assert pictures is not None
             frames.append(Image.fromarray(pictures[0]).resize(SIZE, Image.Resampling.LANCZOS))
             spent.append(-float(reward[0]))
-    sample = frames[0].copy()
-    sample.paste(ACTION, (0, 0, 60, 60))  # so that the palette has it, however short the arrows are
-    colors = sample.quantize(80, dither=Image.Dither.NONE)
-    shown = [frame.quantize(palette=colors, dither=Image.Dither.NONE) for frame in frames]
-    shown[0].save(path, save_all=True, append_images=shown[1:], duration=80, loop=0, optimize=True)
+    frames[0].save(path, save_all=True, append_images=frames[1:], duration=80, loop=0, quality=50, method=6)
     return sum(spent) / len(spent) * FRAMES_PER_ACTION
 
 
 if __name__ == "__main__":
-    file = sys.argv[1] if len(sys.argv) > 1 else "drafting.gif"
+    file = sys.argv[1] if len(sys.argv) > 1 else "drafting.webp"
     cost = main(file)
     print(f"{file}: the ellipse spends {cost:.3f} per T; holding still in the free stream would cost 0.258")

@@ -6,16 +6,18 @@ differences from the paper.
 """
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, ClassVar, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from replaybench.envs.foreign.engine import Step, StepwiseEngine
 from replaybench.envs.interface.engine import Engine
 from replaybench.envs.interface.plant import FixedStepPlant, Observed, Vector, positions, velocities
-from replaybench.envs.mujoco.plant import quiet
+from replaybench.envs.mujoco.plant import MujocoCanvas, quiet
 
 STEPS: Final = 500
 """Number of control steps in an episode (Wang et al., 2017, appendix E.1)."""
@@ -31,6 +33,8 @@ class SuitePlant(FixedStepPlant):
 
     task: ClassVar[tuple[str, str]]
     """Domain and task in dm_control's suite."""
+    camera: ClassVar[tuple[float, float, float, bool]] = (3.5, 0.9, 0.15, True)
+    """View of pictures, as that of `MujocoPlant`."""
 
     update_every = 50  # the length of the segments in Wang et al. (2017)
 
@@ -40,10 +44,24 @@ class SuitePlant(FixedStepPlant):
 
     def engine(self, num_envs: int, frequency: float) -> Engine:
         members = [SuiteMember(self, self.physics_steps(frequency)) for _ in range(num_envs)]
-        return StepwiseEngine(members, len(self.state_names), len(self.action_names), self.episode_steps, frequency)
+        return SuiteEngine(self, members, frequency)
 
     def made_of(self) -> str:
         return f"{self.task}; dm_control {version('dm_control')}; mujoco {version('mujoco')}"
+
+
+class SuiteEngine(StepwiseEngine):
+    """The engine that steps a task of dm_control for each member, and draws pictures of its MuJoCo model."""
+
+    def __init__(self, plant: SuitePlant, members: Sequence["SuiteMember"], frequency: float) -> None:
+        super().__init__(members, len(plant.state_names), len(plant.action_names), plant.episode_steps, frequency)
+        self._physics, self._camera = [member.physics for member in members], plant.camera
+        self._canvas: MujocoCanvas | None = None
+
+    def frame(self, member: int) -> NDArray[np.uint8]:
+        physics = self._physics[member]
+        self._canvas = self._canvas or MujocoCanvas(physics.model.ptr, *self._camera)
+        return self._canvas.frame(physics.data.ptr)
 
 
 class SuiteMember:
@@ -61,18 +79,18 @@ class SuiteMember:
         self._invalid: type[Exception] = control.PhysicsError
         with quiet():
             made = suite.load(*plant.task, task_kwargs={"random": 0})
-        self._physics, self._task, self._substeps = made.physics, made.task, substeps
+        self.physics, self._task, self._substeps = made.physics, made.task, substeps
 
     def restart(self, seed: int) -> Vector:
         self._task.random.seed(seed)
-        with self._physics.reset_context():
-            self._task.initialize_episode(self._physics)
-        self._observed = _flat(self._task.get_observation(self._physics))
+        with self.physics.reset_context():
+            self._task.initialize_episode(self.physics)
+        self._observed = _flat(self._task.get_observation(self.physics))
         return self._observed
 
     def advance(self, action: Vector) -> Step:
         """Advance by one control step, or truncate the episode with reward 0 if the simulation diverges."""
-        task, physics = self._task, self._physics
+        task, physics = self._task, self.physics
         try:
             task.before_step(action, physics)
             physics.step(self._substeps)
@@ -85,7 +103,7 @@ class SuiteMember:
         return Step(self._observed, float(reward), terminated, discount is not None and not terminated)
 
     def close(self) -> None:
-        self._physics.free()
+        self.physics.free()
 
 
 def _flat(observation: Any) -> Vector:
@@ -128,6 +146,7 @@ class AcerCartpole(SuitePlant):
 
     name = "AcerCartpole"
     task = ("cartpole", "swingup_sparse")
+    camera = (4.5, 1.0, 0.15, False)
     physics_step = 0.01
     frame_skip = 1
     observes = (
@@ -166,6 +185,7 @@ class AcerFish(SuitePlant):
 
     name = "AcerFish"
     task = ("fish", "swim")
+    camera = (1.2, 0.2, 0.8, False)
     physics_step = 0.004
     frame_skip = 10
     observes = (

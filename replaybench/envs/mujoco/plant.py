@@ -74,6 +74,7 @@ def quiet() -> Iterator[None]:
 
 _PIXELS: Final = 480
 _CAPSULE, _CYLINDER, _PLANE = 3, 5, 0  # mjtGeom
+_NO_COLOR: Final = (0.5, 0.5, 0.5, 1.0)  # MuJoCo's color of shapes without one of their own
 _GRID: Final = 1.0  # distance of the lines on the ground [m]
 
 
@@ -136,7 +137,9 @@ class MujocoCanvas(Picture):
         shape, size = int(self._model.geom_type[geom]), self._model.geom_size[geom]
         if shape == _PLANE:
             return
-        place, color = data.geom_xpos[geom], self._model.geom_rgba[geom]
+        place, color, material = data.geom_xpos[geom], self._model.geom_rgba[geom], self._model.geom_matid[geom]
+        if material >= 0 and (color == _NO_COLOR).all():
+            color = self._model.mat_rgba[material]
         if shape not in (_CAPSULE, _CYLINDER):
             x, y = self._on_picture(place)
             self._axes.add_patch(Circle((x, y), self._model.geom_rbound[geom], fc=color, ec="0.25", zorder=order))
