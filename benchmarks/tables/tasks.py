@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from benchmarks.tables.stored import cells, looks, results, runs
 from benchmarks.tables.text import captioned, number, spread, table
+from benchmarks.walkers import la3p_figure
 from benchmarks.walkers.locomotion_figure import (
     BIASES,
     FIRST_FIVE,
@@ -23,7 +24,7 @@ from replaybench.experiments.effects import holm
 
 def texts() -> dict[str, str]:
     longer = {**_longer("TD3", "locomotion-long"), **_longer("SAC", "locomotion-long-sac")}
-    return {**_locomotion(), **longer, **_biases(), **_cartpole(), **_huber()}
+    return {**_locomotion(), **longer, **_biases(), **_published_curves(), **_cartpole(), **_huber()}
 
 
 def _locomotion() -> dict[str, str]:
@@ -83,6 +84,26 @@ def _biases() -> dict[str, str]:
         "locomotion-biases": captioned(caption, table(headings, rows)),
         **{f"locomotion-biases.{name}": _told(one) for name, one in zip(names_of_pairs, adjusted, strict=True)},
     }
+
+
+def _published_curves() -> dict[str, str]:
+    rows, told = [], dict[str, str]()
+    for learner in la3p_figure.RUNS:
+        for task in la3p_figure.TASKS:
+            for name, (returns, last) in la3p_figure.sides(learner, task).items():
+                compared = returns[:, la3p_figure.COMPARED].mean(axis=1)
+                each = ", ".join(number(value, 0) for value in sorted(compared))
+                rows.append([learner, task, name, f"{len(returns)}", spread(compared, 0), each, spread(last, 0)])
+        found = _by_holm([la3p_figure.difference(learner, task) for task in la3p_figure.TASKS])
+        told |= {
+            f"la3p-curves.{learner}-{task}": _told(pair) for task, pair in zip(la3p_figure.TASKS, found, strict=True)
+        }
+    caption = (
+        "FIFO[LA3P]. *Return* is a mean over the evaluations after 50,000 to 100,000 steps, each of ten greedy "
+        "episodes. *Last return* is that of the last evaluation. Both are means over seeds."
+    )
+    headings = ("learner", "task", "runs of", "seeds", "return [95 %]", "return of each seed", "last return [95 %]")
+    return {"la3p-curves": captioned(caption, table(headings, rows)), **told}
 
 
 def _by_holm(found: Sequence[Difference]) -> list[Difference]:
