@@ -1,9 +1,10 @@
 """Store the scores of strategies on the protocol of `card`, and draw their ranks. `make tables` writes their cards.
 
-The runs are those of the study `card`, each with further strategies or with a part of its plants:
+The runs are those of the study `card`, each with further strategies or with a part of its plants, and that of the study
+`benchmarks/studies/replay/strategies.toml` with SAC and two further plants:
 
     replaybench sweep card --strategy 'FULL[Uniform]' 'FIFO[Uniform]' ... --output benchmarks/results/card
-    python benchmarks/evidence/cards.py benchmarks/results/card*
+    python benchmarks/evidence/cards.py benchmarks/results/card* benchmarks/results/strategies
 """
 
 import json
@@ -14,8 +15,18 @@ from typing import Any, Final
 import matplotlib.pyplot as plt
 import numpy as np
 
-from replaybench.evidence.card import BASELINE, Card, Condition, protocol, standing, stored_standings
+from replaybench.evidence.card import (
+    BASELINE,
+    LEARNER,
+    Card,
+    Condition,
+    protocol,
+    standing,
+    stored_learners,
+    stored_standings,
+)
 from replaybench.experiments.results_file import read_results
+from replaybench.experiments.study import VOLUME
 from replaybench.reports.figures.style import PALETTE, style, write_figure
 
 ROOT: Final = Path(__file__).parents[2]
@@ -27,44 +38,60 @@ def store(runs: list[Path]) -> None:
     """Write the scores of all strategies in run folders to the package's file, rounded to four decimals."""
     cells = protocol([BASELINE]).cells()
     volumes = {cell.learner: float(cell.settings["replays_per_experience"]) for cell in cells}
-    conditions = [Condition(cell.plant, volumes[cell.learner], cell.noise) for cell in cells]
-    found: dict[str, dict[Condition, tuple[Any, Any]]] = {}
+    of_protocol = [Condition(cell.plant, volumes[cell.learner], cell.noise) for cell in cells]
+    found: dict[str, dict[str, dict[Condition, tuple[Any, Any]]]] = {LEARNER: {}}
     ids = set[str]()
     for run in runs:
         data = read_results(run)
-        ids |= {str(each) for each in data["cell"].sel(strategy=[BASELINE]).values.ravel() if each}
-        here = [condition for condition in conditions if condition.plant in data["plant"].values]
-        for name in map(str, data["strategy"].values):
-            scores = standing(data, name, here)
-            pairs = zip(np.round(scores.final, 4).tolist(), np.round(scores.whole, 4).tolist(), strict=True)
-            found.setdefault(name, {}).update(zip(here, pairs, strict=True))
-    strategies = {
-        name: {key: [own[condition][part] for condition in conditions] for part, key in enumerate(("final", "whole"))}
-        for name, own in found.items()
-    }
-    facts = {"conditions": conditions, "cells": sorted(ids), "strategies": strategies}
+        done = data["cell"].sel(strategy=BASELINE) != ""
+        for full in map(str, data["learner"].values):
+            learner, _, volume = full.partition(VOLUME)
+            here = [
+                Condition(str(plant), float(volume), float(noise))
+                for plant in data["plant"].values
+                for noise in data["noise"].values
+                if done.sel(plant=plant, learner=full, noise=noise).any()
+            ]
+            for name in map(str, data["strategy"].values):
+                scores = standing(data, name, here, learner)
+                pairs = zip(np.round(scores.final, 4).tolist(), np.round(scores.whole, 4).tolist(), strict=True)
+                found.setdefault(learner, {}).setdefault(name, {}).update(zip(here, pairs, strict=True))
+        ids |= {str(each) for each in data["cell"].sel(strategy=BASELINE).values.ravel()} & {cell.id for cell in cells}
+    learners = {}
+    for learner, strategies in found.items():
+        conditions = list(dict.fromkeys([*(of_protocol if learner == LEARNER else []), *strategies[BASELINE]]))
+        learners[learner] = {
+            "conditions": conditions,
+            "strategies": {
+                name: {
+                    key: [own[condition][part] for condition in conditions]
+                    for part, key in enumerate(("final", "whole"))
+                }
+                for name, own in strategies.items()
+            },
+        }
+    facts = {"cells": sorted(ids), "protocol": len(of_protocol), "learners": learners}
     STORED.write_text(json.dumps(facts, separators=(",", ":"), ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def draw() -> None:
-    """Draw the mean rank of every strategy at both replay volumes, with 95 % intervals over seeds.
+    """Draw the mean rank of every strategy with each learner at both replay volumes, with 95 % intervals over seeds.
 
     A dashed line marks the mean rank of `BASELINE`.
     """
-    conditions, standings = stored_standings()
-    card = Card(BASELINE, conditions, standings, "")
-    volumes = [*card.by_volume()]
-    order = sorted(standings, key=lambda name: -sum(card.ranks(volume)[name].mean for volume in volumes))
-    size = 7.2, 1.0 + 0.24 * len(order)
+    cards = {learner: Card(BASELINE, *stored_standings(learner), "") for learner in stored_learners()}
+    panels = [(learner, volume) for learner, card in cards.items() for volume in card.by_volume()]
+    ranks = [cards[learner].ranks(volume) for learner, volume in panels]
+    order = sorted(ranks[0], key=lambda name: -sum(each[name].mean for each in ranks))
+    size = 1.8 + 1.7 * len(panels), 1.0 + 0.24 * len(order)
     with style():
-        figure, axes = plt.subplots(1, len(volumes), sharey=True, layout="constrained", figsize=size)
-        for volume, axis in zip(volumes, axes, strict=True):
-            ranks = [card.ranks(volume)[name] for name in order]
-            means = np.array([rank.mean for rank in ranks])
-            ends = np.abs([[rank.low for rank in ranks], [rank.high for rank in ranks]] - means)
+        figure, axes = plt.subplots(1, len(panels), sharey=True, layout="constrained", figsize=size)
+        for (learner, volume), each, axis in zip(panels, ranks, axes, strict=True):
+            means = np.array([each[name].mean for name in order])
+            ends = np.abs([[each[name].low for name in order], [each[name].high for name in order]] - means)
             axis.errorbar(means, order, xerr=ends, fmt="o", color=PALETTE[0], markersize=4, linewidth=1.2)
-            axis.set(title=f"replay volume {volume:g}", xlabel="mean rank (1 is best)")
-            axis.axvline(card.ranks(volume)[BASELINE].mean, color=PALETTE[1], linewidth=0.8, linestyle="--")
+            axis.set(title=f"{learner}, volume {volume:g}", xlabel="mean rank (1 is best)")
+            axis.axvline(each[BASELINE].mean, color=PALETTE[1], linewidth=0.8, linestyle="--")
             axis.grid(axis="both")
         write_figure(figure, PICTURE)
         plt.close(figure)

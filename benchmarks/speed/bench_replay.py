@@ -51,6 +51,8 @@ def filled(strategy: str, members: int, capacity: int, batch: int) -> Replay:
     state |= {name: random for name in ("td_error", "priority") if name in state}
     if "replays" in state:
         state["replays"] = np.zeros(shape, np.uint16)
+    if "cover_place" in state:
+        state["cover_place"] = np.zeros(shape, np.uint32)
     if isinstance(getattr(replay.sampling, "ages", None), AgeLog):
         state |= {"age_place": numbers.astype(np.int32) - 1, "age_end": np.full(members, capacity)}
     replay.load_state_dict(state)
@@ -203,17 +205,20 @@ def growth() -> Iterator[Timing]:
 
 
 def victims() -> Iterator[Timing]:
-    """Microseconds for one experience into a full buffer: victim drawn, row written, order renewed."""
+    """CPU time in microseconds for one experience into a full buffer: victim drawn, row written, order renewed."""
     rng = np.random.Generator(np.random.PCG64(3))
-    experience = {name: rng.random((MEMBERS, width), np.float32) for name, width in FIELDS.items()}
-    everyone, adds = np.ones(MEMBERS, np.bool_), 300
-    for strategy in ("FIFO[Uniform]", "Resv[Uniform]", "TDE[Uniform]", "TDE(segments=none)[Uniform]", "Expl[Uniform]"):
+    adds, everyone = 300, np.ones(MEMBERS, np.bool_)
+    experiences = [
+        {name: rng.random((MEMBERS, width), np.float32) for name, width in FIELDS.items()} for _ in range(adds)
+    ]
+    retentions = ("FIFO", "Resv", "Cover", "TDE", "TDE(segments=none)", "Expl")
+    for strategy in (f"{name}[Uniform]" for name in retentions):
         for capacity in (100_000, 1_000_000):
             replay = filled(strategy, MEMBERS, capacity, 16)
             slots = np.full(MEMBERS, -2)
 
             def add(replay: Replay = replay) -> None:
-                for _ in range(adds):
+                for experience in experiences:
                     replay.add(experience, everyone)
 
             def draw(replay: Replay = replay, slots: Any = slots) -> None:
@@ -221,7 +226,7 @@ def victims() -> Iterator[Timing]:
                     slots[:] = -2
                     replay.retention.slots(replay.offers, replay.slots, slots)
 
-            rates = interleaved((add, adds * MEMBERS), (draw, adds * MEMBERS))
+            rates = interleaved((add, adds * MEMBERS), (draw, adds * MEMBERS), clock=time.process_time)
             whole, victim = (1e6 / statistics.median(rate) for rate in rates)
             ranked = strategy.startswith(("TDE", "Expl"))
             asked, where = 2.0 if ranked else None, {"members": MEMBERS, "capacity": capacity}

@@ -241,8 +241,10 @@ def _bytes() -> dict[str, str]:
 
 
 def _values() -> dict[str, str]:
-    victims = [row for row in rows_of("bench_replay", "victims") if row["what"] in ("TDE[Uniform]", "Expl[Uniform]")]
-    draws = [row["ours"] for row in victims]
+    victims = rows_of("bench_replay", "victims")
+    draws = [row["ours"] for row in victims if row["what"] in ("TDE[Uniform]", "Expl[Uniform]")]
+    adds = {row["what"]: row["more"]["whole add"] for row in victims}  # the larger capacity comes last
     return {
         "victims": f"{significant(min(draws))} to {significant(max(draws))} µs",
+        "adds.Cover": significant(adds["Cover[Uniform]"] / adds["FIFO[Uniform]"]),
     }

@@ -4,23 +4,36 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.tables.text import between, captioned, difference, number, spread, table
-from replaybench.evidence.card import BASELINE, Card, stored_standings
+from benchmarks.tables.text import between, captioned, difference, listed, number, spread, table
+from replaybench.evidence.card import BASELINE, Card, protocol_standings, stored_learners, stored_standings
 from replaybench.experiments.effects import improvements
 from replaybench.experiments.statistics import DEAD_LEVEL
 from replaybench.experiments.text_table import Collector
 from replaybench.runtime.arrays import Floats
 
 _SEEDS: Final = 24
+_NOISE: Final = {"DDPG": "without noise, on the first three also with noise 0.02", "SAC": "without noise"}
 
 
 def texts() -> dict[str, str]:
-    conditions, standings = stored_standings()
-    card = Card(BASELINE, conditions, standings, "")
+    cards = {learner: Card(BASELINE, *stored_standings(learner), "") for learner in stored_learners()}
+    return {
+        **{f"strategies.{learner}": _table(card, learner) for learner, card in cards.items()},
+        "cards": "\n\n".join(map(_card, _order(Card(BASELINE, *protocol_standings(), "")))),
+    }
+
+
+def _order(card: Card) -> list[str]:
+    """Return the strategies of a card by mean rank, the best first."""
+    ranks = [card.ranks(volume) for volume in card.by_volume()]
+    return sorted(card.standings, key=lambda name: sum(rank[name].mean for rank in ranks))
+
+
+def _table(card: Card, learner: str) -> str:
+    standings = card.standings
     ranks = {volume: card.ranks(volume) for volume in card.by_volume()}
-    order = sorted(standings, key=lambda name: sum(rank[name].mean for rank in ranks.values()))
     rows = []
-    for name in order:
+    for name in _order(card):
         own, cells = standings[name], list[str]()
         for volume, part in card.by_volume().items():
             rank, baseline = ranks[volume][name], standings[BASELINE].final[part].mean(axis=0)
@@ -28,23 +41,19 @@ def texts() -> dict[str, str]:
             chance = "–" if name == BASELINE else _better(own.final[part], standings[BASELINE].final[part])
             cells += [between(rank.mean, rank.low, rank.high, 1), spread(own.final[part].mean(axis=0), 2), gain, chance]
         rows.append([name, *cells, number(int((own.final < DEAD_LEVEL).sum()), 0)])
-    runs = standings[BASELINE].final.size
-    plants = [*dict.fromkeys(condition.plant for condition in conditions)]
+    plants = listed([*dict.fromkeys(condition.plant for condition in card.conditions)])
     caption = (
-        f"DDPG, {_SEEDS} seeds × 150 episodes on {', '.join(plants[:-1])} and {plants[-1]}, with noise 0 and 0.02. A "
+        f"{learner}, {_SEEDS} seeds × 150 episodes on {plants} {_NOISE[learner]}. A "
         "rank is by mean final score in one condition; the table shows means over the conditions of a volume, with "
         "95 % bootstrap intervals over seeds. Scores are means over the same conditions. *Gain* is the score minus "
         f"that of {BASELINE}, as a mean over paired seeds with its 95 % BCa interval. *P(better)* is the probability "
         f"that a run ends higher than a run of {BASELINE} in the same condition, as a mean over conditions with its "
-        f"95 % bootstrap interval over seeds. *Collapsed* counts runs of all {runs} with a final score below "
-        f"{DEAD_LEVEL}."
+        f"95 % bootstrap interval over seeds. *Collapsed* counts runs of all {standings[BASELINE].final.size} with a "
+        f"final score below {DEAD_LEVEL}."
     )
     per = [f"{part}, volume {volume:g}" for volume in ranks for part in ("rank", "score", "gain", "P(better)")]
     assert all(np.isfinite(each.final).all() for each in standings.values())
-    return {
-        "strategies": captioned(caption, table(("strategy", *per, "collapsed"), rows)),
-        "cards": "\n\n".join(map(_card, order)),
-    }
+    return captioned(caption, table(("strategy", *per, "collapsed"), rows))
 
 
 def _better(final: Floats, baseline: Floats) -> str:
@@ -57,7 +66,7 @@ def _better(final: Floats, baseline: Floats) -> str:
 def _card(name: str) -> str:
     """Return the card of a strategy as Markdown that a reader can unfold."""
     tables = Collector()
-    for part in Card(name, *stored_standings(), "").tables():
+    for part in Card(name, *protocol_standings(), "").tables():
         tables.print(part)
     return (
         f'<details markdown="1">\n<summary><code>{name}</code></summary>\n\n{tables.text("md").strip()}\n\n</details>'

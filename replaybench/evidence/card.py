@@ -24,6 +24,8 @@ from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.arrays import Floats
 
 BASELINE: Final = "FULL[Uniform]"
+LEARNER: Final = "DDPG"
+"""Learner of the protocol."""
 FINAL: Final = "final score μ_r"
 COLLAPSED: Final = "share of collapsed runs"
 NOISE: Final = "final score: with − without noise"
@@ -155,17 +157,17 @@ def protocol(strategies: Sequence[str], folder: str = "") -> Study:
 
 def make_card(strategy: str, data: xr.Dataset, study: Study) -> Card:
     """Make the card of a strategy from the results of the protocol and the scores that come with the package."""
-    conditions, stored = stored_standings()
+    conditions, stored = protocol_standings()
     return Card(strategy, conditions, stored | {strategy: standing(data, strategy, conditions)}, _time(study))
 
 
-def standing(data: xr.Dataset, strategy: str, conditions: Sequence[Condition]) -> Standing:
-    """Return the scores of a strategy from results of the protocol."""
+def standing(data: xr.Dataset, strategy: str, conditions: Sequence[Condition], learner: str = LEARNER) -> Standing:
+    """Return the scores of a strategy with a learner from results of the protocol, or of a study like it."""
     whole = mu_r(data, data["reward"]).mean("episode")
     scores = []
     for score in (data["mu_final"], whole):
         here = [
-            score.sel(plant=plant, learner=f"DDPG{VOLUME}{volume:g}", strategy=strategy, noise=noise)
+            score.sel(plant=plant, learner=f"{learner}{VOLUME}{volume:g}", strategy=strategy, noise=noise)
             .max("frequency")
             .values
             for plant, volume, noise in conditions
@@ -175,9 +177,12 @@ def standing(data: xr.Dataset, strategy: str, conditions: Sequence[Condition]) -
 
 
 @functools.cache
-def stored_standings() -> tuple[list[Condition], dict[str, Standing]]:
-    """Return the conditions of the protocol, and the scores of the strategies that come with the package."""
-    stored: dict[str, Any] = json.loads(_STORED.read_text(encoding="utf-8"))
+def stored_standings(learner: str) -> tuple[list[Condition], dict[str, Standing]]:
+    """Return the conditions, and the scores of the strategies with a learner, that come with the package.
+
+    `learner` is one of `stored_learners`. Conditions of the protocol precede those on further plants.
+    """
+    stored: dict[str, Any] = _stored()["learners"][learner]
     standings = {
         name: Standing(*(np.array(scores[key], np.float64) for key in ("final", "whole")))
         for name, scores in stored["strategies"].items()
@@ -185,14 +190,36 @@ def stored_standings() -> tuple[list[Condition], dict[str, Standing]]:
     return [Condition(*each) for each in stored["conditions"]], standings
 
 
-def above_baseline(volume: float) -> tuple[float, dict[str, tuple[Effect, float]]]:
+def stored_learners() -> list[str]:
+    """Return the learners with stored scores, first that of the protocol."""
+    return list(_stored()["learners"])
+
+
+def protocol_standings() -> tuple[list[Condition], dict[str, Standing]]:
+    """Return the conditions of the protocol, and the scores of the strategies that come with the package."""
+    conditions, standings = stored_standings(LEARNER)
+    count = int(_stored()["protocol"])
+    cut = {name: Standing(each.final[:count], each.whole[:count]) for name, each in standings.items()}
+    return conditions[:count], cut
+
+
+@functools.cache
+def _stored() -> dict[str, Any]:
+    stored: dict[str, Any] = json.loads(_STORED.read_text(encoding="utf-8"))
+    return stored
+
+
+def above_baseline(volume: float, learner: str) -> tuple[str, float, dict[str, tuple[Effect, float]]]:
     """Return the stored strategies whose mean final score at a replay volume is significantly above `BASELINE`'s.
 
     Returns:
-        The replay volume of the protocol whose ratio to `volume` is nearest to 1. For each strategy, the highest first,
-        the difference of mean scores over paired seeds, and its p value with Holm's correction for all strategies.
+        The learner of the stored scores, which is that of the protocol if there are none with `learner`. The stored
+        replay volume whose ratio to `volume` is nearest to 1. For each strategy, the highest first, the difference of
+        mean scores over paired seeds, and its p value with Holm's correction for all strategies.
     """
-    conditions, standings = stored_standings()
+    name = learner.partition(":")[0]
+    stored = name if name in stored_learners() else LEARNER
+    conditions, standings = stored_standings(stored)
     parts = Card(BASELINE, conditions, standings, "").by_volume()
     nearest = min(parts, key=lambda each: abs(math.log(each / volume)))
     finals = {name: each.final[parts[nearest]].mean(axis=0) for name, each in standings.items()}
@@ -200,7 +227,7 @@ def above_baseline(volume: float) -> tuple[float, dict[str, tuple[Effect, float]
     effects = {name: paired([final], [baseline]) for name, final in finals.items()}
     tested = zip(effects, zip(effects.values(), family_p([*effects.values()]), strict=True), strict=True)
     above = [(name, each) for name, each in tested if each[0].estimate > 0 and each[1] < SIGNIFICANT]
-    return nearest, dict(sorted(above, key=lambda item: -item[1][0].estimate))
+    return stored, nearest, dict(sorted(above, key=lambda item: -item[1][0].estimate))
 
 
 def _time(study: Study) -> str:

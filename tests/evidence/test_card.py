@@ -14,6 +14,7 @@ from replaybench.evidence.card import (
     BASELINE,
     COLLAPSED,
     FINAL,
+    LEARNER,
     NOISE,
     Card,
     Condition,
@@ -21,6 +22,8 @@ from replaybench.evidence.card import (
     above_baseline,
     make_card,
     protocol,
+    protocol_standings,
+    stored_learners,
     stored_standings,
 )
 from replaybench.experiments.statistics import drawn, interval
@@ -74,14 +77,23 @@ def test_ranks_are_those_of_means_with_ties_shared(measure: str) -> None:
         assert abs(rank.high - high) < 1e-12
 
 
-def test_strategies_above_the_baseline_are_those_of_the_nearest_volume(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strategies_above_the_baseline_are_those_of_the_learner_and_the_nearest_volume(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     base = np.tile(np.linspace(0.3, 0.5, 10), (4, 1))
     low, high = np.array([[0.2], [0.2], [0], [0]]), np.array([[-0.1], [-0.1], [0.1], [0.1]])
     finals = {BASELINE: base, "A": base + low, "B": base + 2 * low, "C": base + high}
-    monkeypatch.setattr(cards, "stored_standings", lambda: (CONDITIONS, {k: Standing(v, v) for k, v in finals.items()}))
+    of = {
+        "DDPG": {name: Standing(final, final) for name, final in finals.items()},
+        "SAC": {name: Standing(finals[BASELINE], finals[BASELINE]) for name in finals},
+    }
+    monkeypatch.setattr(cards, "stored_learners", lambda: [*of])
+    monkeypatch.setattr(cards, "stored_standings", lambda learner: (CONDITIONS, of[learner]))
     for volume, nearest, names in ((1, 4, ["B", "A"]), (11, 4, ["B", "A"]), (12, 32, ["C"]), (256, 32, ["C"])):
-        stored, above = above_baseline(volume)
-        assert (stored, list(above)) == (nearest, names)
+        for learner in ("DDPG", "DDPG:slow", "TD3"):
+            stored, volume_there, above = above_baseline(volume, learner)
+            assert (stored, volume_there, list(above)) == ("DDPG", nearest, names)
+        assert above_baseline(volume, "SAC:sb3") == ("SAC", nearest, {})
     effect, p = above["C"]
     assert effect.estimate == pytest.approx(0.1)
     assert p == pytest.approx(3 * 2 / 2**10)
@@ -97,7 +109,7 @@ def test_a_card_has_the_scores_of_the_runs(tmp_path: Path, monkeypatch: pytest.M
     data["reward"].loc[{"learner": learners[0], "noise": 0.02, "seed": 3}] = np.nan
     data["mu_final"].loc[{"learner": learners[0], "noise": 0.02, "seed": 3}] = np.nan
     monkeypatch.setattr(
-        cards, "stored_standings", lambda: (CONDITIONS, standings([BASELINE, "FULL[PER]", "FIFO[PER]"]))
+        cards, "protocol_standings", lambda: (CONDITIONS, standings([BASELINE, "FULL[PER]", "FIFO[PER]"]))
     )
     monkeypatch.setattr(cards, "_time", lambda *_: "Time: 2 times.")
     card = make_card("FULL[PER]", data, protocol(["FULL[PER]"]))
@@ -146,12 +158,24 @@ def test_a_part_of_a_strategy_is_run_with_full_or_uniform(tmp_path: Path, monkey
 
 
 def test_stored_scores_are_those_of_the_present_protocol() -> None:
-    conditions, stored = stored_standings()
+    conditions, stored = protocol_standings()
     cells = protocol([BASELINE]).cells()
     assert json.loads(cards._STORED.read_text())["cells"] == sorted(cell.id for cell in cells)
     assert {(cell.plant, cell.noise) for cell in cells} == {(each.plant, each.noise) for each in conditions}
+    assert len(conditions) == len(cells)
     assert len(stored) > 10
     for name, standing in stored.items():
         assert str(parse(name)) == name
         assert standing.final.shape == standing.whole.shape == (len(conditions), cells[0].members)
-        assert np.isfinite(standing.final).all()
+
+
+def test_stored_scores_of_all_learners_are_complete() -> None:
+    assert stored_learners()[0] == LEARNER
+    names = stored_standings(LEARNER)[1].keys()
+    for learner in stored_learners():
+        conditions, stored = stored_standings(learner)
+        assert len(set(conditions)) == len(conditions)
+        assert stored.keys() == names
+        for standing in stored.values():
+            assert standing.final.shape == standing.whole.shape == (len(conditions), 24)
+            assert np.isfinite(standing.final).all()

@@ -68,19 +68,19 @@ def as_record(advice: proposal.Advice) -> dict[str, Any]:
         "references": dict(advice.known),
         "tried": [tried(probe) for probe in advice.probes],
         "ranked": [{"strategy": each.name, "votes": each.candidate.votes} for each in advice.ranked],
-        "by_volume": None if advice.volume is None else _by_volume(advice.volume),
+        "by_volume": None if advice.volume is None else _by_volume(advice.volume, advice.learner),
         "changes": list(advice.changes),
         "cautions": list(advice.cautions),
     }
 
 
-def _by_volume(volume: float) -> dict[str, Any]:
-    nearest, above = above_baseline(volume)
+def _by_volume(volume: float, learner: str) -> dict[str, Any]:
+    stored_learner, nearest, above = above_baseline(volume, learner)
     rows = [
         {"strategy": name, "beyond_full": effect.estimate, "interval": list(effect.interval()), "n": effect.n, "p": p}
         for name, (effect, p) in above.items()
     ]
-    return {"volume": volume, "stored_volume": nearest, "strategies": rows}
+    return {"volume": volume, "stored_volume": nearest, "stored_learner": stored_learner, "strategies": rows}
 
 
 FULL: Final = BASELINE

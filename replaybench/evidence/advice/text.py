@@ -59,7 +59,7 @@ def advice_parts(advice: proposal.Advice) -> Iterator[Text | Table]:
     yield _table(advice)
     if advice.volume is not None:
         yield Text("stored results by replay volume", "bold")
-        yield from map(Text, _by_volume(advice.volume))
+        yield from map(Text, _by_volume(advice.volume, advice.learner))
     if advice.changes:
         yield Text("what would change it", "bold")
     for change in advice.changes:
@@ -68,9 +68,9 @@ def advice_parts(advice: proposal.Advice) -> Iterator[Text | Table]:
         yield Text(f"caution: {caution}", "yellow")
 
 
-def _by_volume(volume: float) -> Iterator[str]:
-    nearest, above = above_baseline(volume)
-    stored = f"the nearest stored volume is {nearest:g} (DDPG, docs/results/cards.md)"
+def _by_volume(volume: float, learner: str) -> Iterator[str]:
+    stored_learner, nearest, above = above_baseline(volume, learner)
+    stored = f"the nearest stored volume is {nearest:g} ({stored_learner}, docs/results/strategies.md)"
     yield f"  {volume:g} replays for each experience; {stored}"
     for name, (effect, p) in above.items():
         low, high = effect.interval()
