@@ -117,7 +117,7 @@ def test_an_ellipse_drafts_in_moving_pictures(tmp_path: Path) -> None:
     assert 0 < load("drafting_animation", ROOT / "benchmarks/flow").main(str(path), seconds=6.0) < 0.5 * 0.258
     with Image.open(path) as animation:
         assert animation.size == (480, 240)
-        assert animation.n_frames == 30
+        assert getattr(animation, "n_frames", 0) == 30
 
 
 @pytest.mark.slow

@@ -233,7 +233,7 @@ def test_state_names_match_the_models_joints(name: str) -> None:
     observed.restart(3)
     for _ in range(5):
         row = observed.advance(np.full(len(plant.actuated), 0.5)).observed
-    model, data = observed._physics.model, observed._physics.named.data
+    model, data = observed.physics.model, observed.physics.named.data
     joints = [model.joint(i).name for i in range(model.njnt)]
     moving = {name: data.qpos[name] for name in joints} | {f"velocity of {name}": data.qvel[name] for name in joints}
     shown = dict(zip(plant.state_names, row, strict=True))
@@ -247,7 +247,7 @@ def test_a_simulation_that_blows_up_is_truncated() -> None:
     env = PopulationEnv("AcerCartpole", 2)
     env.reset()
     before = env.step(np.zeros((2, 1)))[0]
-    env._engine._simulators[0]._physics.data.qvel[:] = 1e30  # type: ignore[attr-defined]
+    env._engine._simulators[0].physics.data.qvel[:] = 1e30  # type: ignore[attr-defined]
     observation, reward, terminated, truncated, _ = env.step(np.zeros((2, 1)))
     np.testing.assert_array_equal(truncated, [True, False])
     assert not terminated.any()
