@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import matplotlib.pyplot as plt
 import numpy as np
+import xarray as xr
 
 from replaybench.evidence.card import (
     BASELINE,
@@ -25,6 +26,7 @@ from replaybench.evidence.card import (
     stored_learners,
     stored_standings,
 )
+from replaybench.experiments.dataset import add_scores
 from replaybench.experiments.results_file import read_results
 from replaybench.experiments.study import VOLUME
 from replaybench.reports.figures.style import PALETTE, style, write_figure
@@ -42,8 +44,8 @@ def store(runs: list[Path]) -> None:
     found: dict[str, dict[str, dict[Condition, tuple[Any, Any]]]] = {LEARNER: {}}
     ids = set[str]()
     for run in runs:
-        data = read_results(run)
-        done = data["cell"].sel(strategy=BASELINE) != ""
+        data = _scored(read_results(run))
+        done = (data["cell"] != "").any("strategy")
         for full in map(str, data["learner"].values):
             learner, _, volume = full.partition(VOLUME)
             here = [
@@ -56,7 +58,8 @@ def store(runs: list[Path]) -> None:
                 scores = standing(data, name, here, learner)
                 pairs = zip(np.round(scores.final, 4).tolist(), np.round(scores.whole, 4).tolist(), strict=True)
                 found.setdefault(learner, {}).setdefault(name, {}).update(zip(here, pairs, strict=True))
-        ids |= {str(each) for each in data["cell"].sel(strategy=BASELINE).values.ravel()} & {cell.id for cell in cells}
+        baseline = data["cell"].sel(strategy=data["strategy"] == BASELINE)
+        ids |= {str(each) for each in baseline.values.ravel()} & {cell.id for cell in cells}
     learners = {}
     for learner, strategies in found.items():
         conditions = list(dict.fromkeys([*(of_protocol if learner == LEARNER else []), *strategies[BASELINE]]))
@@ -72,6 +75,18 @@ def store(runs: list[Path]) -> None:
         }
     facts = {"cells": sorted(ids), "protocol": len(of_protocol), "learners": learners}
     STORED.write_text(json.dumps(facts, separators=(",", ":"), ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _scored(data: xr.Dataset) -> xr.Dataset:
+    """Return results in which plants have their own names, and scores even without dynamic programming.
+
+    The score of such a plant is 1 at zero cost.
+    """
+    named = data.assign_coords(plant=[str(plant).rpartition(":")[2] for plant in data["plant"].values])
+    if named["mu_final"].isnull().groupby("plant").all(...).any():
+        named["reference_dp"] = named["reference_dp"].fillna(0.0)
+        add_scores(named)
+    return named
 
 
 def draw() -> None:

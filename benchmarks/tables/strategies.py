@@ -19,6 +19,7 @@ def texts() -> dict[str, str]:
     cards = {learner: Card(BASELINE, *stored_standings(learner), "") for learner in stored_learners()}
     return {
         **{f"strategies.{learner}": _table(card, learner) for learner, card in cards.items()},
+        **{key: text for learner, card in cards.items() for key, text in _attention(card, learner).items()},
         "cards": "\n\n".join(map(_card, _order(Card(BASELINE, *protocol_standings(), "")))),
     }
 
@@ -43,7 +44,8 @@ def _table(card: Card, learner: str) -> str:
         rows.append([name, *cells, number(int((own.final < DEAD_LEVEL).sum()), 0)])
     plants = listed([*dict.fromkeys(condition.plant for condition in card.conditions)])
     caption = (
-        f"{learner}, {_SEEDS} seeds × 150 episodes on {plants} {_NOISE[learner]}. A "
+        f"{learner}, {_SEEDS} seeds × 150 episodes on {plants} {_NOISE[learner]}. On CartPole, which has no solution "
+        "by dynamic programming, a score of 1 is a cost of zero. A "
         "rank is by mean final score in one condition; the table shows means over the conditions of a volume, with "
         "95 % bootstrap intervals over seeds. Scores are means over the same conditions. *Gain* is the score minus "
         f"that of {BASELINE}, as a mean over paired seeds with its 95 % BCa interval. *P(better)* is the probability "
@@ -54,6 +56,17 @@ def _table(card: Card, learner: str) -> str:
     per = [f"{part}, volume {volume:g}" for volume in ranks for part in ("rank", "score", "gain", "P(better)")]
     assert all(np.isfinite(each.final).all() for each in standings.values())
     return captioned(caption, table(("strategy", *per, "collapsed"), rows))
+
+
+def _attention(card: Card, learner: str) -> dict[str, str]:
+    """Return the gain of attentive replay over uniform replay with the same learning rates at each volume."""
+    ours, control = (card.standings[f"FULL[{name}]"].final for name in ("AER", "Annealed"))
+    return {
+        f"strategies.{learner}.attention-{volume:g}": difference(
+            ours[part].mean(axis=0), control[part].mean(axis=0), 3
+        )[0]
+        for volume, part in card.by_volume().items()
+    }
 
 
 def _better(final: Floats, baseline: Floats) -> str:

@@ -78,16 +78,18 @@ class Card:
     def measures(self, volume: float) -> dict[str, Floats]:
         """Return each measure of S strategies in C conditions with a replay volume; float64, shape `[S, C, n]`.
 
-        The difference by noise is taken on each plant, so its shape is `[S, C/2, n]`.
+        The difference by noise is taken on each of K plants with both levels, so its shape is `[S, K, n]`.
         """
         part = self.by_volume()[volume]
         final = np.array([each.final[part] for each in self.standings.values()])
-        noisy = np.array([self.conditions[place].noise > 0 for place in part])
+        here = [self.conditions[place] for place in part]
+        noisy = [place for place, each in enumerate(here) if each.noise > 0]
+        quiet = [here.index(here[place]._replace(noise=0.0)) for place in noisy]
         return {
             FINAL: final,
             "mean score of the whole run": np.array([each.whole[part] for each in self.standings.values()]),
             COLLAPSED: (final < DEAD_LEVEL).astype(np.float64),
-            NOISE: final[:, noisy] - final[:, ~noisy],
+            NOISE: final[:, noisy] - final[:, quiet],
         }
 
     def ranks(self, volume: float, measure: str = FINAL) -> dict[str, Interval]:

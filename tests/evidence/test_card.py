@@ -48,7 +48,7 @@ def with_high_volume_on(plants: list[str]) -> list[Condition]:
 
 @pytest.mark.parametrize("measure", [FINAL, "mean score of the whole run", COLLAPSED, NOISE])
 def test_ranks_are_those_of_means_with_ties_shared(measure: str) -> None:
-    conditions = with_high_volume_on(["Pendulum", "Magman", "Servo"])
+    conditions = [*with_high_volume_on(["Pendulum", "Magman", "Servo"]), Condition("CartPole", 32.0, 0.0)]
     known = standings(["A", "B", "C"], conditions=conditions)
     to_rank = {  # by strategy, the scores in each condition (or on each plant); the highest has rank 1
         name: {
