@@ -1,17 +1,20 @@
-"""Ranks and scores of all strategies on the protocol of `card`, and their cards."""
+"""Ranks and scores of all strategies on the protocol of `card` and on further plants, and their cards."""
 
 from typing import Final
 
 import numpy as np
 
+from benchmarks.tables.stored import cells, results
 from benchmarks.tables.text import between, captioned, difference, listed, number, spread, table
 from replaybench.evidence.card import BASELINE, Card, protocol_standings, stored_learners, stored_standings
-from replaybench.experiments.effects import improvements
+from replaybench.experiments.effects import family_p, improvements, p_text, paired
 from replaybench.experiments.statistics import DEAD_LEVEL
+from replaybench.experiments.study import VOLUME
 from replaybench.experiments.text_table import Collector
 from replaybench.runtime.arrays import Floats
 
 _SEEDS: Final = 24
+_CHEETAH: Final = "strategies-cheetah"
 _NOISE: Final = {"DDPG": "without noise, on the first three also with noise 0.02", "SAC": "without noise"}
 
 
@@ -20,6 +23,7 @@ def texts() -> dict[str, str]:
     return {
         **{f"strategies.{learner}": _table(card, learner) for learner, card in cards.items()},
         **{key: text for learner, card in cards.items() for key, text in _attention(card, learner).items()},
+        "strategies.cheetah": _cheetah(),
         "cards": "\n\n".join(map(_card, _order(Card(BASELINE, *protocol_standings(), "")))),
     }
 
@@ -44,8 +48,9 @@ def _table(card: Card, learner: str) -> str:
         rows.append([name, *cells, number(int((own.final < DEAD_LEVEL).sum()), 0)])
     plants = listed([*dict.fromkeys(condition.plant for condition in card.conditions)])
     caption = (
-        f"{learner}, {_SEEDS} seeds × 150 episodes on {plants} {_NOISE[learner]}. On CartPole, which has no solution "
-        "by dynamic programming, a score of 1 is a cost of zero. A "
+        f"{learner}, {_SEEDS} seeds × 150 episodes on {plants} {_NOISE[learner]}; 300 shorter episodes on "
+        "MujocoReacher. On CartPole and MujocoReacher, which have no solution by dynamic programming, a score of 1 is a "
+        "cost of zero. A "
         "rank is by mean final score in one condition; the table shows means over the conditions of a volume, with "
         "95 % bootstrap intervals over seeds. Scores are means over the same conditions. *Gain* is the score minus "
         f"that of {BASELINE}, as a mean over paired seeds with its 95 % BCa interval. *P(better)* is the probability "
@@ -56,6 +61,26 @@ def _table(card: Card, learner: str) -> str:
     per = [f"{part}, volume {volume:g}" for volume in ranks for part in ("rank", "score", "gain", "P(better)")]
     assert all(np.isfinite(each.final).all() for each in standings.values())
     return captioned(caption, table(("strategy", *per, "collapsed"), rows))
+
+
+def _cheetah() -> str:
+    """Return the returns of the strategies that the page advises on the half-cheetah."""
+    rows = []
+    for condition in map(str, results(_CHEETAH)["learner"].values):
+        finals = {each.strategy: each.final for each in cells(_CHEETAH) if each.learner == condition}
+        effects = {name: paired([own], [finals[BASELINE]]) for name, own in finals.items() if name != BASELINE}
+        p = dict(zip(effects, map(p_text, family_p([*effects.values()])), strict=True))
+        for name, own in finals.items():
+            gain = "–" if name == BASELINE else difference(own, finals[BASELINE], 0)[0]
+            rows.append([*condition.split(VOLUME), name, spread(own, 0), gain, p.get(name, "–")])
+    caption = (
+        f"MujocoHalfCheetah, {results(_CHEETAH).sizes['seed']} seeds × 100,000 steps. *Return* is a mean over the "
+        f"training episodes of the last 10,000 steps. *Gain* is the difference from {BASELINE}, as a mean over paired "
+        "seeds with its 95 % BCa interval; p is that of a sign-flip test with Holm's correction for the differences "
+        "of a learner at a volume."
+    )
+    headings = ("learner", "volume", "strategy", "return [95 %]", "gain [95 %]", "p")
+    return captioned(caption, table(headings, rows))
 
 
 def _attention(card: Card, learner: str) -> dict[str, str]:

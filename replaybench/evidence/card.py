@@ -116,7 +116,8 @@ class Card:
         effects = [paired([own.final[part].mean(0)], [baseline.final[part].mean(0)]) for part in parts.values()]
         caption = (
             f"Rank 1 is the highest score, the smallest share of collapsed runs (final score below {DEAD_LEVEL}), the "
-            "smallest loss by noise, or the fewest bytes in addition to the experience. Equal values share a rank. "
+            "smallest loss by noise, or the fewest bytes in addition to the experience, among them the 4 bytes of its "
+            "serial number. Equal values share a rank. "
             "Except for memory, a rank is by the mean over seeds in one condition (on one plant for the effect of "
             f"noise), and the table shows the mean over the conditions of a volume. {self.time}"
         )

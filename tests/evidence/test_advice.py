@@ -431,8 +431,13 @@ def test_strategies_that_no_rule_names_are_compared_and_stored_results_are_those
     assert {probe.name for probe in advice.probes} == {*names}
     assert as_record(advice)["by_volume"]["stored_volume"] == 32
     advice = advised(tmp_path, made(tmp_path), study="[learner.DDPG]\nreplays_per_experience = 3\n")
+    assert "3 replays for each experience; the nearest stored volume is 4 (with DDPG; " in by_volume(advice)
+    assert "with DDPG, because there are none with TD3" in by_volume(replace(advice, learner="TD3:mine"))
+
+
+def by_volume(advice: proposal.Advice) -> str:
     (line,) = (str(part) for part in advice_parts(advice) if "nearest stored volume" in str(part))
-    assert "3 replays for each experience; the nearest stored volume is 4 (DDPG, " in line
+    return line
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,9 @@ def advice_parts(advice: proposal.Advice) -> Iterator[Text | Table]:
 
 def _by_volume(volume: float, learner: str) -> Iterator[str]:
     stored_learner, nearest, above = above_baseline(volume, learner)
-    stored = f"the nearest stored volume is {nearest:g} ({stored_learner}, docs/results/strategies.md)"
+    own = learner.partition(":")[0]
+    source = stored_learner if own == stored_learner else f"{stored_learner}, because there are none with {own}"
+    stored = f"the nearest stored volume is {nearest:g} (with {source}; docs/results/strategies.md)"
     yield f"  {volume:g} replays for each experience; {stored}"
     for name, (effect, p) in above.items():
         low, high = effect.interval()
