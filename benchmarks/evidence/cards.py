@@ -1,10 +1,10 @@
 """Store the scores of strategies on the protocol of `card`, and draw their ranks. `make tables` writes their cards.
 
 The runs are those of the study `card`, each with further strategies or with a part of its plants, and that of the study
-`benchmarks/studies/replay/strategies.toml` with SAC and two further plants:
+`benchmarks/studies/replay/strategies.toml` with SAC and three further plants:
 
     replaybench sweep card --strategy 'FULL[Uniform]' 'FIFO[Uniform]' ... --output benchmarks/results/card
-    python benchmarks/evidence/cards.py benchmarks/results/card* benchmarks/results/strategies
+    python benchmarks/evidence/cards.py benchmarks/results/card* benchmarks/results/strategies{,-annealed,-reacher}
 """
 
 import json

@@ -22,6 +22,7 @@ def texts() -> dict[str, str]:
     cards = {learner: Card(BASELINE, *stored_standings(learner), "") for learner in stored_learners()}
     return {
         **{f"strategies.{learner}": _table(card, learner) for learner, card in cards.items()},
+        **{f"strategies.{learner}.plants": _by_plant(card) for learner, card in cards.items()},
         **{key: text for learner, card in cards.items() for key, text in _attention(card, learner).items()},
         "strategies.cheetah": _cheetah(),
         "cards": "\n\n".join(map(_card, _order(Card(BASELINE, *protocol_standings(), "")))),
@@ -61,6 +62,29 @@ def _table(card: Card, learner: str) -> str:
     per = [f"{part}, volume {volume:g}" for volume in ranks for part in ("rank", "score", "gain", "P(better)")]
     assert all(np.isfinite(each.final).all() for each in standings.values())
     return captioned(caption, table(("strategy", *per, "collapsed"), rows))
+
+
+def _by_plant(card: Card) -> str:
+    """Return the gain of each strategy on each plant at each volume."""
+    parts: dict[tuple[str, float], list[int]] = {}
+    for volume, places in card.by_volume().items():
+        for place in places:
+            parts.setdefault((card.conditions[place].plant, volume), []).append(place)
+    baseline = card.standings[BASELINE].final
+    rows = [[f"score of {BASELINE}", *(number(float(baseline[part].mean())) for part in parts.values())]]
+    for name in _order(card):
+        cells = []
+        for part in parts.values() if name != BASELINE else ():
+            effect = paired([card.standings[name].final[part].mean(axis=0)], [baseline[part].mean(axis=0)])
+            low, high = effect.interval()
+            cells.append(number(effect.estimate) + ("*" if low > 0 or high < 0 else ""))
+        if cells:
+            rows.append([name, *cells])
+    caption = (
+        f"Mean final score minus that of {BASELINE} on each plant, over all noise levels. A star marks a 95 % BCa "
+        "interval of paired seeds without zero."
+    )
+    return captioned(caption, table(("strategy", *(f"{plant}, {volume:g}" for plant, volume in parts)), rows))
 
 
 def _cheetah() -> str:

@@ -20,7 +20,10 @@ from benchmarks.walkers.locomotion_figure import RESULTS, WINDOW, Curves, Differ
 from replaybench.experiments.results_file import read_results
 from replaybench.reports.figures.style import new_figure, save, style
 
-RUNS: Final = {"TD3": ("saglam-curves", "Mujoco{}")}
+RUNS: Final = {
+    "TD3": ("saglam-curves", "Mujoco{}"),
+    "SAC": ("saglam-curves-sac", "benchmarks/walkers/scaled_plants.py:{}Times5"),
+}
 """Run and names of plants with each learner."""
 TASKS: Final = ("HalfCheetah", "Hopper")
 COMPARED: Final = slice(50_000 // WINDOW - 1, None)
