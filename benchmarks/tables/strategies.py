@@ -50,8 +50,8 @@ def _table(card: Card, learner: str) -> str:
     plants = listed([*dict.fromkeys(condition.plant for condition in card.conditions)])
     caption = (
         f"{learner}, {_SEEDS} seeds × 150 episodes on {plants} {_NOISE[learner]} (300 shorter episodes on "
-        "MujocoReacher). On CartPole and MujocoReacher, which have no solution by dynamic programming, a score of 1 is a "
-        "cost of zero. A "
+        "MujocoReacher). On CartPole and MujocoReacher, which have no solution by dynamic programming, a score of 1 is "
+        "a cost of zero. A "
         "rank is by mean final score in one condition; the table shows means over the conditions of a volume, with "
         "95 % bootstrap intervals over seeds. Scores are means over the same conditions. *Gain* is the score minus "
         f"that of {BASELINE}, as a mean over paired seeds with its 95 % BCa interval. *P(better)* is the probability "
