@@ -111,6 +111,15 @@ def replay_offline(
         max(schedule.segment, schedule.window, schedule.n_step) > 1 or agent.traces is not None
     ):
         raise UserError(f"{learner} follows experiences along their episodes, which --stream breaks up; leave it out")
+    if (
+        recording.arrays
+        and "episode" not in recording.arrays
+        and (schedule.n_step > 1 or strategy.sampling.needs_episodes)
+    ):
+        raise UserError(
+            f"{recording.path} does not say to which episode a step belongs, which n_step and {strategy} need; "
+            "leave n_step out, and use a sampling such as Uniform or PER"
+        )
     if not recording.arrays and agent.normaliser.on:
         raise UserError(f"{learner} normalises by all that was collected, which --stream does not read; leave it out")
     strategy = strategy.at(recording.frequency)

@@ -117,6 +117,17 @@ def test_less_than_a_batch_is_refused(strategy: str, tmp_path: Path) -> None:
     refuses(r"keeps \d experiences of .* a batch has 16: keep more, or", replayed, recording, strategy)
 
 
+@pytest.mark.parametrize(("strategy", "settings"), [("FULL[Uniform]", {"n_step": 3}), ("FULL[ReaPER]", {})])
+def test_a_recording_without_episodes_is_no_place_to_follow_them(
+    strategy: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    recording = recorded(tmp_path)
+    assert np.isfinite(replayed(recording, strategy, changes=Changes(settings=settings)).reward).all()
+    del recording.arrays["episode"]
+    refuses("does not say to which episode", replayed, recording, strategy, changes=Changes(settings=settings))
+    assert np.isfinite(replayed(recording, "FULL[PER]").reward).all()
+
+
 def test_another_form_of_a_table_keeps_nothing_of_the_old() -> None:
     settings = {"tau": 0.1, "exploration": {"form": "process", "diffusion": 5.0}}
     assert merged(settings, {"exploration": {"form": "gaussian"}})["exploration"] == {"form": "gaussian"}

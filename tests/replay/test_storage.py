@@ -260,6 +260,11 @@ def test_what_has_no_trajectories_is_refused(form: str, unit: Unit, words: str, 
         Replay(parse(form), FIELDS, 90, 0, range(1), 2, unit, **needing)
 
 
+def test_an_experience_that_always_stays_must_not_stop_the_buffer() -> None:
+    with pytest.raises(UserError, match="the buffer would no longer change"):
+        make("Synth(state=0.2, action=0.2, refresh=0)*Cover[Uniform]", 1, 20, 4)
+
+
 @pytest.mark.parametrize("names", [("value", "value"), ("value", "next")])
 def test_names_must_be_their_own(names: tuple[str, ...]) -> None:
     rule = ReturnRule()

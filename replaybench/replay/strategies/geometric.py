@@ -21,6 +21,8 @@ from replaybench.runtime.streams import next_double
 
 _FLATTEST: Final = 1e-6
 """Largest decay over the whole buffer that counts as uniform, so that no quotient of two tiny numbers is computed."""
+_STEEPEST: Final = 700.0
+"""Decay above which e^(−decay) counts as 0, because e^decay overflows soon after."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class TruncGeo(Sampling):
 
 def _mean(x: float) -> float:
     """Return the mean of the density ∝ e^(−x·t) on 0 ≤ t ≤ 1."""
-    return 1 / x - 1 / math.expm1(x)
+    return 1 / x - (1 / math.expm1(x) if x < _STEEPEST else 0.0)
 
 
 class _RunningTruncGeo(RunningByAge):

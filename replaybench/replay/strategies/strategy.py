@@ -243,6 +243,11 @@ def check_fits(
                 f"{strategy} selects by the trace {name!r}, which this learner does not keep; "
                 "use V-RACER, or add +ReFER"
             )
+    if strategy.synth is not None and strategy.synth.refresh == 0 and strategy.retention.needs_observation:
+        raise UserError(
+            f"{strategy}: {strategy.retention} would choose a synthetic experience that stays again and again, and the "
+            "buffer would no longer change; give refresh above 0, or use another retention"
+        )
     if strategy.synth is not None and unit.steps > 1:
         raise UserError(
             f"{strategy}: Synth alters single experiences, which breaks the trajectory in a unit of {unit.steps} steps"

@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import binom
 
 from replaybench.replay.buffer import Replay
+from replaybench.replay.strategies.geometric import TruncGeo
 from replaybench.replay.strategies.interface import Context
 from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.recent import ERE
@@ -97,6 +98,10 @@ def test_a_huge_error_that_is_older_than_the_window_leaves_it_alone(retention: s
 def test_a_c_min_beyond_all_that_is_stored_leaves_uniform_sampling(capacity: int | None) -> None:
     newest = ERE(c_min=10**23).newest(Context(), capacity, np.array([1, 20, 100]))
     np.testing.assert_array_equal(newest, [1, 20, 100])
+
+
+def test_the_smallest_mean_age_is_that_of_a_geometric_law() -> None:
+    assert TruncGeo(0.001).decay == pytest.approx(1000)
 
 
 @pytest.mark.parametrize(("share", "retention"), [(0.25, "FIFO"), (0.15, "Resv"), (0.25, "FULL"), (0.5, "TDE")])
