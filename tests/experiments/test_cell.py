@@ -48,6 +48,20 @@ def test_schedules_run_over_as_many_steps_as_asked(every: int) -> None:
     assert np.isfinite(rewards(episodes=6, horizon_steps=600)).all()
 
 
+@pytest.mark.parametrize("learner", ["DDPG", "TD3", "SAC", "DQN"])
+def test_rewards_of_a_batch_are_summed_over_the_steps_of_the_learner(learner: str) -> None:
+    run = advanced(make_cell("FULL[Uniform]", learners=(learner,), learner={learner: {"n_step": 3}}, episodes=2))
+    stored = run.replay.columns.rows[:, :, run.replay.columns.spans["reward"]].squeeze(-1).astype(np.float64)
+    batch, gamma = run.replay.sample(), run.agent.task.discount
+    assert gamma < 1
+    length = stored.shape[1] // 2
+    whole = batch.idx % length < length - 2  # the next two steps are of the same episode
+    assert whole.any()
+    rows = np.arange(len(batch.idx))[:, None]
+    summed = sum(gamma**k * stored[rows, np.minimum(batch.idx + k, stored.shape[1] - 1)] for k in range(3))
+    np.testing.assert_allclose(batch.columns["reward"].squeeze()[whole], summed[whole], rtol=1e-5)
+
+
 def test_evaluations_are_stored_and_change_no_training(tmp_path: Path) -> None:
     """Each is the mean of its episodes, and those that a stopped run has had are there when it goes on."""
     cell = make_cell(episodes=6, evaluate_every_steps=500, evaluation_episodes=4)
