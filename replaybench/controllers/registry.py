@@ -142,7 +142,7 @@ SETTING_WORDS: Final = {
     "first_temperature": "initial weight of the entropy, if this weight is learned",
     "half": "whether the quadratic advantage has the factor ½",
     "hidden": "numbers of units in the hidden layers",
-    "huber": "size of the TD error above which the loss is linear; null: the loss is quadratic everywhere",
+    "huber": "TD error above which the loss is linear (null: quadratic everywhere); not with `LAP` and `PAL`",
     "l2": "weight decay of the critic",
     "l2_form": "coupled (through Adam's gradient), decoupled, or weights (through Adam's gradient, without biases)",
     "last_random": "probability of a random action from episode decay_episodes on",
